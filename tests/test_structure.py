@@ -28,7 +28,7 @@ def imported_names(tree: ast.AST, package: str) -> set[str]:
 
 
 def import_graph(root: Path) -> dict[str, set[str]]:
-    """Return the modules below a folder, each with those of them that it imports."""
+    """Return the modules below a folder by name, with the modules among them that they import."""
     paths = {}
     for path in root.rglob("*.py"):
         parts = path.relative_to(root).with_suffix("").parts

@@ -92,7 +92,7 @@ def test_a_spec_refuses_a_world_of_another_task():
 
 
 def push(task: str, robot: str, seed: int, torque: float, turn: float) -> tuple[float, float]:
-    """Largest door angle in 2 s under a torque on the hinge, handle held at ``turn``; deepest contact."""
+    """Largest door angle in 2 s under a torque on the hinge, handle kept at ``turn``; deepest contact."""
     world = draw(task, seed)
     model = build_model(world, robot, Settings())
     data = mujoco.MjData(model)

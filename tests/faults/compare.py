@@ -64,7 +64,7 @@ class Journal:
         self.result = result if current else None
 
     def points(self):
-        """Returns (name, step, time, value) of each point, and how often it is there."""
+        """Return a count of the points (name, step, time, value)."""
         return Counter(
             (name, line["step"], line["t"], _number(value))
             for line in _lines(self.path / "journal" / "metrics.jsonl")
@@ -90,7 +90,7 @@ class Journal:
         return next(place.read_bytes() for place in places if place.exists())
 
     def files(self):
-        """Returns the content of each artifact by name."""
+        """Return the contents of the artifacts by name."""
         paths = {p.relative_to(self.path / "artifacts"): p for p in _files(self.path / "artifacts")}
         if (self.path / "result.json").exists():
             paths[Path("result.json")] = self.path / "result.json"

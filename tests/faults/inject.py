@@ -2,7 +2,7 @@
 
     python tests/faults/inject.py --kills 100 --seed 1 [--store sqlite | server | postgresql]
 
-Trainings run one after the other against a real MLflow: an SQLite file that each process opens itself, a server on
+Trainings run one after the other against a real MLflow: an SQLite file that every process opens itself, a server on
 SQLite, or a server on PostgreSQL, which is killed too. Each training is killed several times, by a clock or at a named
 call (between a batch and its offset, while result.json is written, …; see `POINTS`), alone or with others, and
 continued. In the end everything is let recover: the server is started, the last training is waited for, `catalog sync`
@@ -118,7 +118,7 @@ class Arena:
         folder: An empty folder.
         seed: Chooses whom, when and where.
         saving: Share of trainings that write checkpoints, for which torch must be loaded.
-        say: Called with a line for each strike.
+        say: Called with one line per strike.
         store: Which MLflow: a key of `STORES`.
     """
 

@@ -3,7 +3,7 @@
     python tests/faults/spawner.py FOLDER [MODULE ...]
 
 What a fork runs is what `python -m record.sender …`, `mlflow server …` and so on run. ``FOLDER/pids`` holds a file
-``<role>-<process number>`` for each that is alive.
+``<role>-<process number>`` per living process.
 """
 
 import contextlib

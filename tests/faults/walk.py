@@ -18,7 +18,7 @@ class Config(record.Config):
     """A random walk."""
 
     updates: int = record.option(200, "number of updates", low=1)
-    width: int = record.option(6, "walkers, a metric each", low=1)
+    width: int = record.option(6, "walkers, one metric per walker", low=1)
     every: int = record.option(0, "updates between checkpoints; 0: none", low=0)
     pause: float = record.option(0.02, "seconds between updates", low=0, resumable=True)
 

@@ -4,8 +4,8 @@
 
 The trials of one batch run on four workers, at moments that a seed chooses something of the lab dies: a worker, which
 is started again later; once the scheduler; the link of a worker, which is in a network namespace of its own where that
-can be made (as root), and comes back when its runs have gone elsewhere; PostgreSQL, to which senders deliver, where it
-is installed. In the end each trial must have finished once, with the digests of the same trial that was not disturbed,
+can be created (as root), and restored when its runs have moved to another worker; PostgreSQL, to which senders deliver, where it
+is installed. In the end every trial must have finished once, with the digests of the same trial that was not disturbed,
 and MLflow must hold what the journals hold.
 """
 
@@ -46,7 +46,7 @@ NETWORK = "10.213.77"
 
 
 class Namespaces:
-    """Network namespaces with a link each to a bridge of this machine."""
+    """Network namespaces linked to a bridge of this machine."""
 
     BRIDGE = "lab-bridge"
 
@@ -111,7 +111,7 @@ class Storm:
         seed: Of who dies when.
         apart: Whether workers are in network namespaces of their own.
         database: Whether senders deliver to a PostgreSQL.
-        say: Called with a line for each strike.
+        say: Called with one line per strike.
     """
 
     def __init__(self, folder, workers, seed, apart=False, database=False, say=print):

@@ -90,7 +90,7 @@ def test_a_slow_server_is_not_waited_for() -> None:
 
 @contextmanager
 def _raw_server(write):
-    """A server that answers each request by `write(file)`; yields its address and the headers of the requests."""
+    """A server that answers every request by `write(file)`; yields its address and the headers of the requests."""
     requests, ended = [], threading.Event()
 
     class Handler(socketserver.StreamRequestHandler):

@@ -156,7 +156,7 @@ def test_state_advantages_have_less_noise_than_outcome_advantages():
 def test_a_turn_without_comparison_has_no_advantage():
     alone = Path(["a", "b", "c"], [1, 2, 1], [0.0, 0.0, 5.0], True)
     np.testing.assert_allclose(turn_advantages([alone], 1.0)[0], 0, atol=1e-12)
-    # In a, action 1 leads to 5, action 2 to 1: half the time each.
+    # In a, action 1 leads to 5, action 2 to 1: equally often.
     other = Path(["a", "d"], [2, 1], [0.0, 1.0], True)
     actual = turn_advantages([alone, other], 1.0)
     np.testing.assert_allclose(actual[0], [2.0, 0, 0])

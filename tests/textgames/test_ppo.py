@@ -71,7 +71,7 @@ def branches(rng, count=8):
         keep = min(len(text.tokens), len(like.tokens), int(rng.integers(2, 14)))
         tokens = np.concatenate([like.tokens[:keep], text.tokens[keep:]])
         turns = np.concatenate([like.turns[:keep], text.turns[keep:]])
-        turns[-1] = max(turns.max(), 0)  # each has something to learn from
+        turns[-1] = max(turns.max(), 0)  # every trajectory has a token to learn from
         trajectory.texts[0] = Text(tokens, turns)
     played[4], played[5] = copy.deepcopy(played[0]), copy.deepcopy(played[3])
     for trajectory in played:

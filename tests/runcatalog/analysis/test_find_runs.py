@@ -213,7 +213,7 @@ def test_json_and_csv_are_complete_and_strict(make):
     other = make(2, lr=2e-3)
     matches = find_runs.find_runs(MemoryReader([run, other]), "lr or best:loss<3")
     whole = json.loads(find_runs.as_json(matches), parse_constant=lambda name: pytest.fail(name))
-    assert [each["run"] for each in whole] == [run.run, other.run]
+    assert [entry["run"] for entry in whole] == [run.run, other.run]
     assert whole[0]["flags"] == {"lr": 0.001, "net": "64 64"}
     assert whole[0]["metrics"] == {"loss": "NaN"}
     assert whole[0]["values"] == {"lr": 0.001, "best:loss": 2.0}

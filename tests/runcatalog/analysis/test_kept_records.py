@@ -32,20 +32,20 @@ def history(project, git, make):
     return project
 
 
-def lines(project):
-    problems_, unchecked = problems(project)
+def reported(project):
+    lines, unchecked = problems(project)
     assert unchecked == ""
-    return problems_
+    return lines
 
 
 def test_records_may_be_added_marked_and_moved(history, git, make):
-    assert lines(history) == []
+    assert reported(history) == []
     moved = replace(make(2, value=0.6), study="other", label="as it is called now")
     write_all([marked(make(1, value=0.5), "bug"), moved, make(3, value=0.7)], history.records)
-    assert lines(history) == []
+    assert reported(history) == []
     git("add", "-A")
     git("commit", "-qm", "more")
-    assert lines(history) == []
+    assert reported(history) == []
 
 
 @pytest.mark.parametrize("committed", [False, True])
@@ -55,7 +55,7 @@ def test_a_record_that_vanished_or_changed_is_named(history, git, make, committe
     if committed:
         git("add", "-A")
         git("commit", "-qm", "better numbers")
-    gone, changed = sorted(lines(history))
+    gone, changed = sorted(reported(history))
     assert gone.startswith(
         "experiments/records/toy/00000001.json: the record of run 00000001 (toy:train) was removed"
     )
@@ -72,7 +72,7 @@ def test_a_record_that_only_a_merge_dropped_is_named(history, git, make):
     git("merge", "-q", "--no-commit", "--no-ff", "side")
     git("rm", "-qf", "experiments/records/toy/00000003.json")
     git("commit", "-qm", "merged without it")
-    (line,) = lines(history)
+    (line,) = reported(history)
     assert "run 00000003" in line
 
 

@@ -126,8 +126,8 @@ def test_a_worker_that_fails_its_check_drains_itself(lab, engine, job):
     assert "numpy" in engine.submit(sent)
 
     def both():
-        found = [w for w in engine.workers() if w["drained"]]
-        return found if len(found) == 2 else None
+        workers = [w for w in engine.workers() if w["drained"]]
+        return workers if len(workers) == 2 else None
 
     drained = lab.wait(both)
     for worker in drained:

@@ -142,7 +142,7 @@ def test_a_changed_module_next_to_the_script_invalidates_the_cache(flags, tmp_pa
     assert flags()["one"]["lr"].default == 0.25
 
 
-def _asked(folder, monkeypatch, how) -> list[tuple[dict, str]]:
+def _flags_and_output(folder, monkeypatch, how) -> list[tuple[dict, str]]:
     """(flags, printed text) per script, read with `how`."""
     results = []
     monkeypatch.chdir(folder)
@@ -178,12 +178,12 @@ def test_a_copy_of_the_process_answers_as_a_new_python(tmp_path, monkeypatch):
         within.setattr(
             subprocess, "check_output", lambda *a, **k: started.append(a) or plain(*a, **k)
         )
-        copied = _asked(tmp_path, within, plugin._read_flags)
-    assert len(started) == 2  # to tell what is wrong
-    assert copied[0][0]["lr"]["default"] == 0.7
-    assert "no_such_module" in copied[1][1]
-    assert copied[2] == ({}, "failed: not today\n")
-    assert copied == _asked(tmp_path, monkeypatch, subprocess.check_output)
+        in_process = _flags_and_output(tmp_path, within, plugin._read_flags)
+    assert len(started) == 2  # to read the error
+    assert in_process[0][0]["lr"]["default"] == 0.7
+    assert "no_such_module" in in_process[1][1]
+    assert in_process[2] == ({}, "failed: not today\n")
+    assert in_process == _flags_and_output(tmp_path, monkeypatch, subprocess.check_output)
 
 
 def test_this_library_is_not_another_one_beside_the_script(tmp_path):

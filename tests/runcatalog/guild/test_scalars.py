@@ -10,9 +10,9 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from runcatalog.guild import scalars
 
 
-def write(folder, *points_) -> None:
+def write(folder, *values) -> None:
     writer = EventFileWriter(str(folder))
-    for name, step, value in points_:
+    for name, step, value in values:
         scalar = Summary.Value(tag=name, simple_value=value)
         writer.add_event(Event(step=step, summary=Summary(value=[scalar])))
     writer.close()

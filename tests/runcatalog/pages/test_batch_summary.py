@@ -27,23 +27,23 @@ def test_a_sweep_in_a_sentence(make):
             runs.append(make(number, value=value, lr=lr, seed=seed, batch="b" * 32))
     explosion = "gradient explosion at update 12: log_std is not finite"
     runs[4] = make(5, lr=1e-2, seed=1, status="FAILED", reason=explosion, batch="b" * 32)
-    said = batch_summary.summary(None, runs)
-    assert said == (
+    sentence = batch_summary.summary(None, runs)
+    assert sentence == (
         "best **5e-3**: 99 % opening rate after 360 updates [97, 100]; 1e-2: 80 % [70, 90]; "
         "1e-4: 12 % [9, 16]; 1e-2 failed 1 of 3: gradient explosion at update 12"
     )
-    assert batch_summary.summary(None, runs[::-1]) == said
+    assert batch_summary.summary(None, runs[::-1]) == sentence
 
 
 def test_seeds_alone_are_averaged(make):
     runs = [make(i, value=v, seed=i) for i, v in enumerate((0.9, 1.0), 1)]
-    said = batch_summary.summary(None, runs)
-    assert said == "95 % opening rate after 360 updates [90, 100], mean of 2 seeds"
+    sentence = batch_summary.summary(None, runs)
+    assert sentence == "95 % opening rate after 360 updates [90, 100], mean of 2 seeds"
     runs.append(make(3, value=0.95, seed=2))  # elsewhere, perhaps: no third seed
     assert batch_summary.summary(None, runs).endswith(", mean of 3 runs")
 
 
-def test_further_numbers_of_a_result_are_told_with_it(make):
+def test_further_numbers_of_a_result_are_shown_with_it(make):
     def run(seed, remembering, transfer):
         also = [
             {"name": "remembering", "value": remembering, "kind": "rate"},
@@ -53,8 +53,8 @@ def test_further_numbers_of_a_result_are_told_with_it(make):
         return make(seed, seed=seed, result={"objective": objective})
 
     runs = [run(1, 1.0, 0.5), run(2, 0.9, 0.25)]
-    said = "80 % accuracy; 100 % remembering; transfer 0.5"
-    assert sentences.sentence(runs[0]) == said
+    expected = "80 % accuracy; 100 % remembering; transfer 0.5"
+    assert sentences.sentence(runs[0]) == expected
     assert batch_summary.summary(None, runs) == (
         "80 % accuracy [80, 80], mean of 2 seeds; 95 % remembering [90, 100]; "
         "transfer 0.375 [0.25, 0.5]"
@@ -64,18 +64,18 @@ def test_further_numbers_of_a_result_are_told_with_it(make):
     assert batch_summary.summary(None, runs).endswith("; 95 % remembering [90, 100]")
 
 
-def test_further_numbers_of_a_search_are_told_as_a_list_or_alone(make):
+def test_further_numbers_of_a_search_are_shown_as_a_list_or_alone(make):
     def trial(number, also):
         objective = {"name": "accuracy", "value": number / 10, "kind": "rate", "also": also}
         return make(number, lr=number, result={"objective": objective, "search": {"kind": "gp"}})
 
     second = {"name": "transfer", "value": 0.5, "kind": "mean"}
     third = {"name": "remembering", "value": 0.9, "kind": "rate"}
-    told = "best **lr=8**: 80 % accuracy, transfer 0.5"
+    summary = "best **lr=8**: 80 % accuracy, transfer 0.5"
     batch = make(99, result={"batch": True, "method": "gp"})
     for also, more in ((second, ""), ([second], ""), ([second, third], ", 90 % remembering")):
         runs = [trial(number, also) for number in (7, 8)]
-        assert batch_summary.search_summary(batch, runs).startswith(f"{told}{more} (")
+        assert batch_summary.search_summary(batch, runs).startswith(f"{summary}{more} (")
     # The metric that the search optimised comes first, the run's own result and its further numbers after it.
     objective = {"name": "accuracy", "value": 0.8, "kind": "rate", "also": [second]}
     best = make(8, lr=8, result={"objective": objective})
@@ -114,9 +114,9 @@ def test_a_search_in_a_sentence(make):
     )
 
 
-def test_a_search_is_ranked_by_what_it_optimised(make):
-    told = {"batch": True, "method": "gp", "optimised": {"name": "return", "goal": "max"}}
-    batch = make(99, operation="toy:opt@gp", result=told)
+def test_a_search_is_ranked_by_its_objective(make):
+    result = {"batch": True, "method": "gp", "optimised": {"name": "return", "goal": "max"}}
+    batch = make(99, operation="toy:opt@gp", result=result)
     trials = [
         trial(make, i, lr, 0.0).with_points({"return": [(1, -900.0), (2, last)]})
         for i, (lr, last) in enumerate(((1e-3, -600.0), (1e-2, -460.5)))
@@ -137,7 +137,7 @@ def numbered(make, number, point, value, **fields):
     )
 
 
-def test_a_best_point_at_the_edge_is_said_to_be_there(make):
+def test_a_best_point_at_the_edge_is_reported_as_such(make):
     space = {
         "lr": {"low": 1e-4, "high": 2e-2, "log": True},
         "clip": {"low": 0.2, "high": 0.6, "log": False},
@@ -157,17 +157,17 @@ def test_a_best_point_at_the_edge_is_said_to_be_there(make):
     assert "depth at the lower edge of 2 to 4" in batch_summary.summary(batch, [lowest])
 
 
-def test_a_search_is_compared_with_the_random_one_of_equal_budget(project, make):
+def test_a_search_is_compared_with_random_search_of_equal_budget(project, make):
     def batch(letter, operation, method, values, **flags):
         head = make(
             0, run=letter * 32, operation=operation, result={"batch": True, "method": method}
         )
         point = {"task": "pull", "seed": 1} | flags
-        found = [
+        trials = [
             numbered(make, i, point | {"lr": i}, v, batch=head.run, run=f"{letter}{i:07x}" * 4)
             for i, v in enumerate(values, 1)
         ]
-        return [head, *found]
+        return [head, *trials]
 
     own = batch("a", "toy:opt@gp", "gp", [1.0, None, 3.0, 5.0, 9.0])
     chance = batch("c", "toy:opt@random", "random", [0.0, 2.5, 0.5, 2.0])

@@ -76,7 +76,7 @@ def check(project, make):
         "1 %<!-- an ordinary comment -->",
     ],
 )
-def test_a_number_that_its_record_gives(check, text: str):
+def test_a_number_that_agrees_with_its_record(check, text: str):
     assert check(text) == []
 
 

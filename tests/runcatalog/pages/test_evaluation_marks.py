@@ -82,20 +82,20 @@ def test_the_best_point_of_a_search_is_marked(project, make):
     assert has(cell(project, [script], script), words.partition("; ")[2].partition("; ")[2])
 
 
-def test_runs_are_found_by_their_set(make):
+def test_runs_can_be_searched_by_their_set(make):
     runs = [
         make(1, result=result()),
         make(2, result=result("validation")),
         make(3, value=0.5, split=2),
     ]
 
-    def found(query):
+    def matches(query):
         return [int(s.run[:8], 16) for s in find_runs.find_runs(MemoryReader(runs), query).stored]
 
-    assert found("split=test") == [1]
-    assert found("split") == [1, 2]
-    assert found("not split") == [3]
-    assert found("split!=test") == [2]
-    assert found("flag:split=2") == [3]
+    assert matches("split=test") == [1]
+    assert matches("split") == [1, 2]
+    assert matches("not split") == [3]
+    assert matches("split!=test") == [2]
+    assert matches("flag:split=2") == [3]
     with pytest.raises(QueryError, match=r"one of training, validation, test; .*flag:split"):
-        found("split=2")
+        matches("split=2")

@@ -37,7 +37,7 @@ def declared(project):
     return project
 
 
-def test_a_row_of_each_headline(declared, make):
+def test_every_headline_has_a_row(declared, make):
     records = [make(n, value=0.97 + n / 100, seed=n) for n in (1, 2, 3)]
     page = front(declared, records)
     own = cells(page, "How often?")
@@ -56,7 +56,7 @@ def test_a_finding_that_the_records_do_not_support(declared, make):
     assert "It opens" not in page
 
 
-def test_the_best_value_is_said_only_where_the_interval_says_so(declared, make):
+def test_a_best_value_is_named_only_where_the_interval_allows_it(declared, make):
     def sweep(worse):
         batch = make(1, operation="toy:sweep", result={"batch": True})
         numbers = [(5e-3, 0.9), (5e-3, 0.91), (5e-3, 0.92), *((1e-3, value) for value in worse)]
@@ -202,7 +202,7 @@ def test_links_lead_to_anchors(declared, make):
         assert f'id="{anchor}"' in content or anchor in anchors, anchor
 
 
-def test_a_wrong_headline_is_one_line(project, make):
+def test_a_wrong_headline_is_a_one_line_error(project, make):
     path = project.experiments / "toy/reported.yml"
     path.write_text('headline: {own: {question: How?, operation: "toy:tran"}}\n')
     with pytest.raises(

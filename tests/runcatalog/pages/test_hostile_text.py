@@ -1,4 +1,4 @@
-"""Whatever names runs have, the catalog keeps its shape and says what was meant, to GitHub's own Markdown parser."""
+"""Whatever names runs have, GitHub's own Markdown parser shows them literally, and tables keep their shape."""
 
 import re
 import unicodedata
@@ -34,7 +34,7 @@ NAME = st.lists(st.sampled_from(ODD) | st.text(max_size=6), max_size=6).map("".j
 
 
 class Page(HTMLParser):
-    """What a reader sees: tables of cells, the elements around each text, links."""
+    """A rendered page: tables of cells, texts with the elements around them, links."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -67,25 +67,25 @@ class Page(HTMLParser):
             self.tables[-1][-1][-1] += data
 
 
-def seen(value: str) -> str:
-    """A text without what has no width, to be compared."""
+def visible(value: str) -> str:
+    """A text without spaces and characters of no width, for comparisons."""
     return "".join(value.replace("\u200b", "").split())
 
 
-def meant(value: str, limit: int = markdown.MAX_NAME) -> str:
-    """What a name should be seen as."""
+def expected_text(value: str, limit: int = markdown.MAX_NAME) -> str:
+    """The expected visible form of a name."""
     line = re.sub(r"\s+", " ", value).strip()
     line = "".join(c for c in line if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co"))
-    return seen(line if len(line) <= limit else line[: limit - 1].rstrip() + "…")
+    return visible(line if len(line) <= limit else line[: limit - 1].rstrip() + "…")
 
 
 def records(make, names):
-    told = {
+    result = {
         "summary": names["summary"],
         "table": {"columns": ["what", names["cell"]], "rows": [[names["cell"], "end"]] * 2},
     }
     return [
-        make(1, result=told, label=names["label"], seed=3, machine="m", host_cpu=names["cpu"],
+        make(1, result=result, label=names["label"], seed=3, machine="m", host_cpu=names["cpu"],
              flags={"a": 1, names["flag"]: 2}),
         make(2, status="FAILED", reason=names["reason"], machine=names["machine"], commit="c" * 40,
              dirty=names["label"], flags={"a": names["value"]}, digest={names["flag"]: "d" * 64}),
@@ -114,13 +114,13 @@ def test_a_file_keeps_its_shape(make, project, names):
         assert {len(row) for row in table} == {len(table[0])}
     column = main[0].index
     assert [row[-1] for row in main[1:]] == ["00000001", "00000002"]
-    summary = meant(names["summary"], markdown.MAX_RESULT)
-    assert seen(entries[1][entries[0].index("result")]) == (summary or "finished,withnoresult")
-    assert meant(names["machine"]) in seen(entries[2][-1])
-    label = meant(names["label"])
-    assert seen(entries[1][-1]).startswith(f"“{label}”" if label else "seed3")
+    summary = expected_text(names["summary"], markdown.MAX_RESULT)
+    assert visible(entries[1][entries[0].index("result")]) == (summary or "finished,withnoresult")
+    assert expected_text(names["machine"]) in visible(entries[2][-1])
+    label = expected_text(names["label"])
+    assert visible(entries[1][-1]).startswith(f"“{label}”" if label else "seed3")
     assert len(main[1][column("reported")]) <= cells.WIDEST + 10
-    assert seen(details[1][2]) == meant(names["cell"])
+    assert visible(details[1][2]) == expected_text(names["cell"])
     assert [row[3] for row in details[1:]] == ["end", "end"]
     no_command_of_a_reader(page)
 
@@ -139,7 +139,7 @@ def no_command_of_a_reader(page: Page) -> None:
 
 
 @pytest.mark.parametrize("summary", ["a | b", "<b>b</b>", "@octocat", "$x$", "<https://x.example>"])
-def test_what_is_not_escaped_is_seen(make, project, monkeypatch, summary):
+def test_unescaped_text_is_detected(make, project, monkeypatch, summary):
     """That the test above can fail."""
     monkeypatch.setattr(markdown, "escape", lambda value, limit=0: str(value))
     names = {**dict.fromkeys(FIELDS, "x"), "summary": summary}

@@ -1,4 +1,4 @@
-"""The file: sections, rows in place, the same bytes, and what `check` says."""
+"""The generated files: sections, rows in place, the same bytes, and what `check` reports."""
 
 import difflib
 import posixpath
@@ -18,8 +18,8 @@ from runcatalog.text import links
 
 def rows(markdown: str, name: str) -> list[list[str]]:
     """Cells of the rows whose name begins so."""
-    found = [re.split(r"(?<!\\)\|", line)[1:-1] for line in markdown.splitlines()]
-    cells = [[cell.strip() for cell in line] for line in found]
+    table = [re.split(r"(?<!\\)\|", line)[1:-1] for line in markdown.splitlines()]
+    cells = [[cell.strip() for cell in line] for line in table]
     return [line for line in cells if line and line[0].startswith(name)]
 
 
@@ -116,15 +116,15 @@ def test_writing_twice_writes_once(project, records):
     assert check.difference(project, records) == []
 
 
-def test_check_asks_for_no_record_of_a_batch_that_lives_in_its_trials(project, records):
+def test_check_requires_no_record_of_a_batch_without_its_own_run(project, records):
     batch, *others = records
     render.write(project, others)
     assert batch.id8 in project.catalog.read_text()
     assert check.difference(project, others) == []
     project.catalog.write_text(project.catalog.read_text() + "one more line\n")
-    told = check.difference(project, others)
-    assert told
-    assert not any(batch.id8 in line for line in told)
+    lines = check.difference(project, others)
+    assert lines
+    assert not any(batch.id8 in line for line in lines)
     assert check.lost_rows(project, others) == ""
 
 
@@ -144,10 +144,10 @@ def test_pages_of_other_origin_are_kept_and_outdated_ones_removed(project, recor
 def test_check_names_the_first_row_that_differs(project, records, make):
     render.write(project, records)
     changed = [r for r in records if r.run != records[-3].run]
-    told = check.difference(project, changed)
-    assert re.match(r"catalog/toy.md:\d+: row “train.*93 %.*; \d more pages differ", told[0])
-    assert "without a record (`catalog export`" in told[1]
-    assert records[-3].id8 in told[1]
+    lines = check.difference(project, changed)
+    assert re.match(r"catalog/toy.md:\d+: row “train.*93 %.*; \d more pages differ", lines[0])
+    assert "without a record (`catalog export`" in lines[1]
+    assert records[-3].id8 in lines[1]
 
     going = make(0x90, status="RUNNING", result=None)
     render.write(project, [*records, going])
@@ -193,36 +193,36 @@ def test_seeds_share_a_row(project, make):
     runs = [make(i, value=0.9, lr=0.1, seed=i) for i in (1, 2, 3, 4)] + [
         make(9, value=0.1, lr=0.2, seed=1)
     ]
-    found = rows(joined(render.Catalog(project, runs)), "train")
-    assert [line[:5] for line in found] == [
+    table = rows(joined(render.Catalog(project, runs)), "train")
+    assert [line[:5] for line in table] == [
         ["train lr 0.1", "90 %", "[87, 93]", "4", "360 updates"],
         ["train lr 0.2", "10 %", "[6, 17]", "1", "360 updates"],
     ]
-    assert found[0][-1].endswith(
+    assert table[0][-1].endswith(
         "[00000003](toy_runs.md#00000003) and [1 more](toy_runs.md#toytrain)"
     )
 
 
-def test_runs_of_seeds_share_a_row_though_each_began_from_a_run_of_its_own_seed(project, make):
+def test_seeds_share_a_row_if_they_started_from_runs_of_their_own_seeds(project, make):
     template = '{{ table(["toy:train"], flags=[]) }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)
     parents = [make(i, value=0.5, operation="toy:opt", seed=i) for i in (1, 2)]
     other = make(3, value=0.5, operation="toy:opt", seed=1, lr=0.5)
     runs = [
-        make(10 + n, value=0.9, seed=each.seed, parents=(each.run,))
-        for n, each in enumerate((*parents, other, parents[0]))
+        make(10 + n, value=0.9, seed=parent.seed, parents=(parent.run,))
+        for n, parent in enumerate((*parents, other, parents[0]))
     ]
     # runs[3] repeats runs[0], so that it counts in its place.
     # Of another parent's flags, of a parent of another seed, of one that nobody knows: rows of their own.
     runs.append(make(20, value=0.9, seed=2, parents=(parents[0].run,)))
     runs.append(make(21, value=0.9, seed=2, parents=("f" * 32,)))
-    found = rows(joined(render.Catalog(project, [*parents, other, *runs])), "train")
-    assert [re.findall(r"\[([0-9a-f]{8})\]", line[-1]) for line in found] == [
+    table = rows(joined(render.Catalog(project, [*parents, other, *runs])), "train")
+    assert [re.findall(r"\[([0-9a-f]{8})\]", line[-1]) for line in table] == [
         [runs[1].id8, runs[3].id8], [runs[2].id8], [runs[4].id8], [runs[5].id8],
     ]  # fmt: skip
 
 
-def test_runs_that_all_began_from_one_share_a_row_though_it_has_the_seed_of_one(project, make):
+def test_seeds_share_a_row_if_they_started_from_a_common_run(project, make):
     template = '{{ table(["toy:train"], flags=[]) }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)
     parents = [make(i, value=0.5, operation="toy:opt", seed=1, lr=i) for i in (1, 2)]
@@ -231,11 +231,11 @@ def test_runs_that_all_began_from_one_share_a_row_though_it_has_the_seed_of_one(
         for seed in (1, 2, 3)
         for n in (0, 1)
     ]
-    found = rows(joined(render.Catalog(project, [*parents, *runs])), "train")
-    assert [line[3] for line in found] == ["3", "3"]
+    table = rows(joined(render.Catalog(project, [*parents, *runs])), "train")
+    assert [line[3] for line in table] == ["3", "3"]
 
 
-def test_a_flag_is_shown_where_it_differs_from_what_the_template_leaves_unsaid(project, make):
+def test_a_flag_is_shown_where_it_differs_from_the_templates_default(project, make):
     template = '{{ table(["toy:train"], flags={"lr": 0.005, "updates": [30, 40]}) }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)
     flags = {"lr": 0.005, "updates": 30}
@@ -243,11 +243,11 @@ def test_a_flag_is_shown_where_it_differs_from_what_the_template_leaves_unsaid(p
         make(n, value=0.9, **(flags | more))
         for n, more in enumerate(({}, {"lr": 0.1}, {"updates": 60}))
     ]
-    found = rows(joined(render.Catalog(project, runs)), "train")
-    assert [line[0] for line in found] == ["train", "train lr 0.1", "train updates 60"]
+    table = rows(joined(render.Catalog(project, runs)), "train")
+    assert [line[0] for line in table] == ["train", "train lr 0.1", "train updates 60"]
 
 
-def test_the_seed_in_a_label_parts_no_row_and_nothing_is_said_twice(project, make):
+def test_a_seed_in_a_label_splits_no_row_and_nothing_is_repeated(project, make):
     template = '{{ table(["toy:train"]) }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)
     runs = [
@@ -255,9 +255,9 @@ def test_the_seed_in_a_label_parts_no_row_and_nothing_is_said_twice(project, mak
         for n, lr in enumerate((0.1, 0.2))
         for seed in (1, 12)
     ]
-    found = rows(joined(render.Catalog(project, runs)), "train")
-    assert [line[0] for line in found] == ["train lr 0.1", "train lr 0.2"]
-    assert found[0][3] == "2"
+    table = rows(joined(render.Catalog(project, runs)), "train")
+    assert [line[0] for line in table] == ["train lr 0.1", "train lr 0.2"]
+    assert table[0][3] == "2"
 
 
 def test_a_run_used_again_says_so(project, make):
@@ -270,8 +270,8 @@ def test_a_run_used_again_says_so(project, make):
 def test_a_search_by_option_is_named_and_trials_are_no_rows(project, make):
     batch = make(1, operation="toy:train", result={"batch": True, "method": "gp"})
     trials = [make(i, value=i / 10, batch=batch.run, lr=i / 100) for i in (2, 3)]
-    (found,) = rows(render.Catalog(project, [batch, *trials]).table(["toy:train"]), "train")
-    assert found[:3] == ["train (gp)", "lr 3e-2", "30 % opening rate [22, 40]"]
+    (row,) = rows(render.Catalog(project, [batch, *trials]).table(["toy:train"]), "train")
+    assert row[:3] == ["train (gp)", "lr 3e-2", "30 % opening rate [22, 40]"]
     # Without the batch's record its trials are points of a grid.
     orphans = render.Catalog(project, trials).pages["catalog/toy_runs.md"]
     assert len(rows(orphans, '<a id="')) == 1
@@ -293,16 +293,16 @@ def test_operations_of_odd_guild_files(project):
         project.operations()
 
 
-def test_tables_that_runs_computed_are_put_together(project, make):
+def test_tables_of_several_runs_are_joined(project, make):
     template = '{{ details(["toy:train", "toy:sweep"]) }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)
-    told = {"columns": ["who", "median"], "rows": [["a|b", "3 [2, 4]"], ["c", "never"]]}
+    table = {"columns": ["who", "median"], "rows": [["a|b", "3 [2, 4]"], ["c", "never"]]}
     wider = {"columns": ["who", "mean", "median"], "rows": [["d", "5", "6"]]}
     other = {"columns": ["what"], "rows": [["x"]] * 13}
     catalog = render.Catalog(
         project,
         [
-            make(1, value=0.5, lr=0.1, result={"table": told}),
+            make(1, value=0.5, lr=0.1, result={"table": table}),
             make(2, value=0.5, lr=0.2, result={"table": wider}),
             make(3, value=0.5, lr=0.2),
             make(4, operation="toy:sweep", result={"table": other}),
@@ -321,7 +321,7 @@ def test_tables_that_runs_computed_are_put_together(project, make):
     (project.experiments / "toy" / "catalog.md.j2").write_text(
         '{{ details(["toy:train"], folded=false) }}'
     )
-    both = {"table": [told, other | {"rows": [["x"]] * 20}]}  # one run, two tables
+    both = {"table": [table, other | {"rows": [["x"]] * 20}]}  # one run, two tables
     text = joined(render.Catalog(project, [make(1, value=0.5, result=both)]))
     assert [line[2:] for line in rows(text, "setting") if line[1] == "id"][:2] == [
         ["who", "median"],
@@ -384,7 +384,7 @@ def test_what_a_row_leaves_out_is_in_the_entry_of_its_run(project, make):
     assert "uncommitted code" in rows(pages["catalog/toy.md"], "train")[0]
 
 
-def test_entries_are_linked_with_mlflow_where_a_server_is_given(project, records):
+def test_entries_are_linked_to_mlflow_where_a_server_is_configured(project, records):
     plain = render.Catalog(project, records).pages
     addresses = {r.run: f"http://mlflow.lab:8080/#/experiments/1/runs/{r.run}" for r in records}
     render.write(project, records, addresses)

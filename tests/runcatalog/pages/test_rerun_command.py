@@ -58,8 +58,8 @@ def test_a_batch_has_lists(make):
     expected = words(lr="[0.001,0.005]", seed="[2,10]")
     assert command(operation, batch, trials) == expected
     assert command(operation, trials[0], trials) == expected  # no record of the batch
-    told = rerun_command.rerun({"toy:train": operation}, batch, trials[:3])
-    assert (told.command, told.note.split(";")[0]) == ("", "trials do not form a grid")
+    rerun = rerun_command.rerun({"toy:train": operation}, batch, trials[:3])
+    assert (rerun.command, rerun.note.split(";")[0]) == ("", "trials do not form a grid")
 
 
 def test_a_search_has_its_own_flags_and_a_required_run_its_name(make):
@@ -78,16 +78,16 @@ def test_a_search_has_its_own_flags_and_a_required_run_its_name(make):
     assert command(both, head) == words()  # which of them is not known
 
 
-def test_what_has_no_command_says_why(make):
+def test_a_row_without_a_command_has_a_reason(make):
     known = {"toy:train": Operation("toy:train", "toy", main="src/a.train")}
     for head, trials, note in (
         (make(1, reported_by="a list"), (), "imported"),
         (make(1, operation="old"), (), "not declared here"),
         (make(1, result={"batch": True, "method": "gp"}), (make(2, batch="0" * 31 + "1"),), "a search with"),
     ):  # fmt: skip
-        told = rerun_command.rerun(known, head, trials)
-        assert told.command == ""
-        assert told.note.startswith(note)
+        rerun = rerun_command.rerun(known, head, trials)
+        assert rerun.command == ""
+        assert rerun.note.startswith(note)
 
 
 @given(
@@ -100,12 +100,12 @@ def test_what_has_no_command_says_why(make):
     )
 )
 @settings(max_examples=25)
-def test_with_its_array_a_short_command_is_the_whole_one(flags):
+def test_a_short_command_with_its_array_equals_the_full_command(flags):
     known = {"toy:train": Operation("toy:train", "toy")}
-    heads = [record(each, number=n) for n, each in enumerate(flags)]
+    heads = [record(entry, number=n) for n, entry in enumerate(flags)]
     reruns = [rerun_command.rerun(known, head, ()) for head in heads]
     short, arrays = rerun_command.shortened(reruns)
-    typed = as_typed(arrays, [*short, *(each.command for each in reruns)])
+    typed = as_typed(arrays, [*short, *(entry.command for entry in reruns)])
     for line, whole in zip(typed[: len(short)], typed[len(short) :], strict=True):
         values = dict(word.split("=", 1) for word in line[2:-1])  # the last value of a flag counts
         assert values == dict(word.split("=", 1) for word in whole[2:-1])
@@ -139,13 +139,13 @@ ODD = ("|", "a\\|b", "`x`", "'", "$HOME", "a\nb", "é\u202e", "\\", "")
 
 @given(st.lists(TEXT | st.sampled_from(ODD), min_size=40, max_size=40))
 @settings(max_examples=15)
-def test_a_shell_reads_the_words_that_were_meant(words):
+def test_a_shell_parses_the_command_into_the_same_words(words):
     line = "printf '%s\\0' " + " ".join(map(rerun_command.quoted, words))
     assert line.isprintable()
-    told = subprocess.run(
+    printed = subprocess.run(
         ["bash", "-c", line], capture_output=True, env={"LC_ALL": "C"}, check=True
     )
-    assert told.stdout.decode().split("\0")[:-1] == words
+    assert printed.stdout.decode().split("\0")[:-1] == words
 
 
 def test_the_command_repeats_a_run_to_the_bit(shell):

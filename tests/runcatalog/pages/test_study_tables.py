@@ -19,7 +19,7 @@ def rows(text):
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
 
 
-def seen(cell):
+def visible(cell):
     """What a reader sees of a cell."""
     shown = re.sub(r"\[([^\]]*)\]\([^)]*\)|<[^>]*>", r"\1", cell)
     return re.sub(r"\\(.)", r"\1", html.unescape(shown).replace("\u200b", "").replace("**", ""))
@@ -28,7 +28,7 @@ def seen(cell):
 def test_no_cell_of_the_studies_pages_is_long():
     pages = [p for p in ROOT.glob("catalog/*.md") if not p.stem.endswith("_runs")]
     assert len(pages) == 5
-    cells = [seen(cell) for page in pages for row in rows(page.read_text()) for cell in row]
+    cells = [visible(cell) for page in pages for row in rows(page.read_text()) for cell in row]
     cells = [cell for cell in cells if cell and set(cell) != {"-"}]
     assert max(map(len, cells)) <= WIDEST
     assert statistics.median(map(len, cells)) < 60
@@ -42,8 +42,8 @@ def sweep(make):
     }  # fmt: skip
     return [
         make(100 * i + seed, value=value, operation="toy:sweep", task=task, lr=lr, seed=seed)
-        for i, ((task, lr), found) in enumerate(values.items(), 1)
-        for seed, value in enumerate(found, 1)
+        for i, ((task, lr), rates) in enumerate(values.items(), 1)
+        for seed, value in enumerate(rates, 1)
     ]
 
 
@@ -60,8 +60,8 @@ def test_a_sweep_is_a_matrix_that_names_a_best_value_only_where_it_is_determined
         "**lr 1e-3 has the best mean on 1 of 2 tasks, and is distinguishable from all other values there.**"
     )
     tied = [run for run in sweep if run.flags["task"] == "lever"]
-    said = render.Catalog(project, tied).finding("toy:sweep", x="lr", y="task")
-    assert said.endswith(
+    finding = render.Catalog(project, tied).finding("toy:sweep", x="lr", y="task")
+    assert finding.endswith(
         "but is nowhere distinguishable from all others: the best is undetermined.**"
     )
 
@@ -131,7 +131,7 @@ def test_a_reported_number_outside_of_the_interval_on_the_worse_side_is_not_repl
     assert ("**Not replicated**" in catalog.finding("toy:train")) is missed
 
 
-def test_the_same_setting_of_all_operations_and_of_one(project, make):
+def test_a_setting_across_all_operations_or_in_one(project, make):
     (project.experiments / "toy/reported.yml").write_text(
         "same_setting: 'no: other doors'\ntoy:train: {text: a}\ntoy:sweep: {text: b, same_setting: true}\n"
         "toy:never: {text: c}\n"
@@ -146,7 +146,7 @@ def test_the_same_setting_of_all_operations_and_of_one(project, make):
     assert [row[rows(shown)[0].index("same setting?")] for row in rows(shown)[2:]] == ["no", "no"]
 
 
-def test_runs_with_the_best_point_and_other_seeds_stand_beside_a_search(project, make):
+def test_a_search_is_shown_with_the_repeats_of_its_best_point(project, make):
     batch = make(1, operation="toy:opt", result={"batch": True, "method": "gp"})
     trials = [make(10 + i, value=i / 10, batch=batch.run, lr=i / 100, seed=1) for i in range(1, 6)]
     fresh = [make(50 + i, value=0.4, operation="toy:train", lr=0.05, seed=i) for i in (2, 3)]
@@ -164,8 +164,8 @@ def test_importance_is_undetermined_where_the_model_predicts_nothing(project, ma
     def row(r2, low):
         share = {"share": 0.6, "low": low, "high": 0.9}
         importance = {"r2": r2, "trials": 5, "parameters": {"lr": share}}
-        told = {"batch": True, "method": "gp", "importance": importance}
-        batch = make(1, operation="toy:opt", result=told)
+        result = {"batch": True, "method": "gp", "importance": importance}
+        batch = make(1, operation="toy:opt", result=result)
         trials = [make(10 + i, value=i / 10, batch=batch.run, lr=i / 100) for i in range(1, 6)]
         header, _, shown = rows(render.Catalog(project, [batch, *trials]).table(["toy:opt"]))
         return dict(zip(header, shown, strict=True))["what matters"]
@@ -176,13 +176,13 @@ def test_importance_is_undetermined_where_the_model_predicts_nothing(project, ma
 
 
 def test_numbers_for_prose(project, make):
-    told = {"columns": ["who", "median"], "rows": [["a", "3 [2, 4]"], ["b", "9 [5, never]"]]}
+    content = {"columns": ["who", "median"], "rows": [["a", "3 [2, 4]"], ["b", "9 [5, never]"]]}
     runs = [
         make(i, value=v, lr=lr, seed=i)
         for i, (v, lr) in enumerate(((0.9, 1), (0.8, 1), (0.1, 2)), 1)
     ]
     objective = {"name": "x", "value": 1}
-    table = make(9, operation="toy:sweep", result={"table": told, "objective": objective})
+    table = make(9, operation="toy:sweep", result={"table": content, "objective": objective})
     catalog = render.Catalog(project, [*runs, table])
     assert catalog.value("toy:train", lr=1) == "85 % [79, 90] (2 seeds)"
     assert catalog.value("toy:train", lr=7) == "not run"

@@ -29,15 +29,15 @@ def named(path: Path, prefix: str) -> list[ElementTree.Element]:
 
 def colours(path: Path) -> dict[str, set[str]]:
     """The colours of the lines and marks of every name."""
-    found: dict[str, set[str]] = {}
+    by_name: dict[str, set[str]] = {}
     for group in named(path, "series-"):
         name = group.get("id").split("-", 2)[2:]
         styles = " ".join(e.get("style", "") for e in group.iter())
-        found.setdefault("".join(name), set()).add(re.search(r"stroke: (#\w{6})", styles)[1])
-    return found
+        by_name.setdefault("".join(name), set()).add(re.search(r"stroke: (#\w{6})", styles)[1])
+    return by_name
 
 
-def test_the_figures_of_every_study_are_looked_at():
+def test_figures_of_all_studies_are_checked():
     assert {path.parts[-3] for path in FIGURES} == {
         p.parent.name for p in EXPERIMENTS.glob("*/catalog.md.j2")
     }
@@ -63,16 +63,18 @@ def test_text_is_large_enough_on_a_page(path):
 @pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
 def test_names_have_different_colours(path):
     by_name = colours(path)
-    assert all(len(found) == 1 for found in by_name.values())
+    assert all(len(colours_of_name) == 1 for colours_of_name in by_name.values())
     assert len(set().union(*by_name.values())) == len(by_name)
 
 
 def test_a_name_has_the_same_colour_in_all_figures():
     shared: dict[str, dict[str, list[str]]] = {}
     for path in FIGURES:
-        for name, found in colours(path).items():
+        for name, colours_of_name in colours(path).items():
             if name:
-                shared.setdefault(name, {}).setdefault(found.copy().pop(), []).append(path.stem)
+                shared.setdefault(name, {}).setdefault(colours_of_name.copy().pop(), []).append(
+                    path.stem
+                )
     assert {"lever", "lr_1e_3", "value", "states", "9_9"} <= shared.keys()
     different = {name: by_colour for name, by_colour in shared.items() if len(by_colour) > 1}
     assert not different, f"list them in {FILE}"

@@ -57,7 +57,7 @@ def search(failed: int = 2) -> list[RunRecord]:
 
 
 def sweep(label: str = "a") -> list[RunRecord]:
-    """Three points with two seeds each, and curves."""
+    """Three points with two seeds per point, and curves."""
     return [
         run(10 * i + seed, 0.5, flags={"lr": lr, "what": label}, seed=seed).with_points(
             {
@@ -72,7 +72,7 @@ def sweep(label: str = "a") -> list[RunRecord]:
 
 
 def everything(label: str = "a") -> list[str]:
-    """One of each kind, as SVG."""
+    """One figure per kind, as SVG."""
     runs = sweep(label)
     trials = [
         replace(trial, flags={**trial.flags, "what": f"{label}{i % 2}"})
@@ -92,10 +92,10 @@ def digests() -> str:
 
 
 def test_the_same_data_are_the_same_bytes_in_any_process():
-    """Sets and dicts have another order in each of them."""
+    """Sets and dicts have another order in every process."""
     code = "from test_curves import digests; print(digests())"
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    told = [
+    outputs = [
         subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed},
@@ -105,8 +105,8 @@ def test_the_same_data_are_the_same_bytes_in_any_process():
         ).stdout.split()
         for seed in ("1", "2")
     ]
-    assert told[0] == told[1]
-    assert len(set(told[0])) == 5
+    assert outputs[0] == outputs[1]
+    assert len(set(outputs[0])) == 5
 
 
 def test_the_order_of_the_runs_does_not_matter():
@@ -120,7 +120,7 @@ HOSTILE = '<b>&"]]> $x^2$ \\frac a\nb\0\x1b[1m\u202e é🎉 '
 
 
 @pytest.mark.parametrize("label", [HOSTILE, "x" * 300])
-def test_whatever_the_names_a_figure_is_an_image(label):
+def test_a_figure_is_valid_svg_for_any_names(label):
     for svg in everything(label):
         tree = ElementTree.fromstring(svg)
         kinds = {element.tag.rpartition("}")[2] for element in tree.iter()}
@@ -192,13 +192,13 @@ def test_a_failed_trial_has_its_cross_on_every_axis():
 )
 def test_the_shade_is_the_mean_nearby(trials, at):
     points, values = [(x, y) for x, y, _ in trials], [v for _, _, v in trials]
-    found = nearby(points, values, at)
+    smoothed = nearby(points, values, at)
     distances = np.linalg.norm(np.array(points) - np.array(at), axis=1)
     weights = np.exp(-(distances**2) / (2 * WIDTH**2))
-    assert found == pytest.approx(np.average(values, weights=weights))
+    assert smoothed == pytest.approx(np.average(values, weights=weights))
 
 
-def test_a_heat_map_has_the_mean_of_each_cell():
+def test_a_heat_map_shows_the_mean_per_cell():
     runs = [
         run(i, value, flags={"lr": lr, "task": task})
         for i, (lr, task, value) in enumerate(
@@ -253,22 +253,22 @@ def test_the_lines_of_a_figure_hold_what_finished(make):
     assert "last value" not in failed
 
 
-def test_a_legend_leaves_names_to_its_title_before_it_cuts_a_value(make):
-    told = {"schedule": "constant", "of": "a" * 12}
-    runs = [make(i, lr=i, **told).with_points({"rate": [(0, 0.1 * i)]}) for i in (1, 2)]
+def test_a_legend_moves_names_into_its_title_before_it_shortens_a_value(make):
+    flags = {"schedule": "constant", "of": "a" * 12}
+    runs = [make(i, lr=i, **flags).with_points({"rate": [(0, 0.1 * i)]}) for i in (1, 2)]
     drawn = texts(curves.Figure(runs, "rate", ["lr", "schedule", "of"]).svg())
     assert {"1, constant, aaaaaaaaaaaa", "2, constant, aaaaaaaaaaaa"} <= set(drawn)
     drawn = texts(curves.Figure(runs, "rate", ["lr", "schedule"]).svg())
     assert {"lr=1, schedule=constant", "lr=2, schedule=constant"} <= set(drawn)
 
 
-def test_a_legend_is_called_after_what_tells_lines_apart_not_panels():
+def test_a_legend_is_named_after_the_flag_that_distinguishes_lines_not_panels():
     runs = [
         run(10 * i + j, 0.5, operation=f"toy:{task}", flags={"lr": lr, "task": task})
         for i, task in enumerate(("pull", "push"))
         for j, lr in enumerate((1e-3, 1e-2))
     ]
-    runs = [each.with_points({"rate": [(0, 0.1), (1, 0.2)]}) for each in runs]
+    runs = [trial.with_points({"rate": [(0, 0.1), (1, 0.2)]}) for trial in runs]
     drawn = texts(curves.Figure(runs, "rate").svg())
     assert "lr" in drawn
     assert not [word for word in drawn if "task" in word]

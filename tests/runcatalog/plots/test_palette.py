@@ -42,7 +42,7 @@ def test_a_file_lists_names(tmp_path):
         "colours: {blue: [a], pink: [a]}",
     ],
 )
-def test_a_wrong_file_gives_one_line(tmp_path, text):
+def test_a_wrong_file_is_a_one_line_error(tmp_path, text):
     (tmp_path / FILE).write_text(text)
     with pytest.raises(CatalogError, match=FILE) as raised:
         Palette.read(tmp_path)

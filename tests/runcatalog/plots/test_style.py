@@ -10,23 +10,23 @@ from runcatalog.plots.style import drawn
 def figure(path, nudge=0.0):
     def draw(figure):
         axes = figure.subplots(1, 2)
-        for each in axes:
-            each.plot([0, 1 + nudge], [0, 1], marker="o")
-            each.scatter([0, 1 + nudge], [1, 0], s=[20, 60])
-            each.fill_between([0, 1], [0, 1], hatch="//")
+        for panel in axes:
+            panel.plot([0, 1 + nudge], [0, 1], marker="o")
+            panel.scatter([0, 1 + nudge], [1, 0], s=[20, 60])
+            panel.fill_between([0, 1], [0, 1], hatch="//")
         axes[0].pcolormesh(np.arange(4).reshape(2, 2))
 
     drawn(path, (4, 2), draw, "door")
     return path.read_text()
 
 
-def test_what_is_used_again_is_found_and_nothing_is_named_by_a_hash(tmp_path):
+def test_references_resolve_and_no_id_is_a_hash(tmp_path):
     svg = figure(tmp_path / "a.svg")
     ids, used = re.findall(r'\bid="([^"]+)"', svg), set(re.findall(r"#([\w-]+)[\")]", svg))
     assert len(ids) == len(set(ids))
-    named = {each for each in ids if each.startswith("door-")}
+    named = {name for name in ids if name.startswith("door-")}
     assert named
-    assert {each for each in used if not re.fullmatch(r"[0-9a-fA-F]{3,8}", each)} == named
+    assert {name for name in used if not re.fullmatch(r"[0-9a-fA-F]{3,8}", name)} == named
     assert not re.search(r"[0-9a-f]{10}", "".join(ids))
 
 

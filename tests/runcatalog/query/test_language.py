@@ -35,7 +35,7 @@ flag_values = st.one_of(numbers, st.sampled_from(TEXTS), st.booleans(), st.none(
 
 @st.composite
 def records(draw):
-    made = []
+    drawn = []
     for number in range(draw(st.integers(1, 4))):
         flags = draw(st.dictionaries(st.sampled_from(FLAGS), flag_values, min_size=2))
         curves = draw(
@@ -57,12 +57,12 @@ def records(draw):
             result={"objective": {"name": "rate", "value": 1.0, "goal": goal}},
             started=number,
         )
-        made.append(record.with_points(curves))
+        drawn.append(record.with_points(curves))
     # A record with all flags and metrics, so that no name is unknown.
     everything = RunRecord(
         "f" * 8, "all", "toy", "KILLED", flags=dict.fromkeys(FLAGS, "x"), started=99
     ).with_points({name: [(0, 1.0)] for name in METRICS})
-    return [*made, everything]
+    return [*drawn, everything]
 
 
 @st.composite
@@ -162,15 +162,15 @@ def group(text):
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(records(), queries)
-def test_search_equals_a_filter_in_python(made, query):
+def test_search_equals_a_filter_in_python(runs, query):
     reference, text = query
-    result = find_runs(MemoryReader(made), text)
-    assert [run.run for run in result.stored] == [r.run for r in made if reference(r)]
+    result = find_runs(MemoryReader(runs), text)
+    assert [run.run for run in result.stored] == [r.run for r in runs if reference(r)]
 
 
 @example("'\n' 1")
 @given(st.text(alphabet="ab1 ()'\"=!<>~\\:.-eE+\n\tandortß", max_size=30))
-def test_any_text_is_a_query_or_a_one_line_error(text):
+def test_every_text_is_a_query_or_a_one_line_error(text):
     try:
         term, message = parse(text), ""
     except QueryError as error:

@@ -10,8 +10,8 @@ from runcatalog.query.language import QueryError
 
 @pytest.mark.parametrize(("query", "numbers"), MATCHES)
 def test_runs_that_match(query, numbers):
-    found = find_runs(MemoryReader(RUNS), query).stored
-    assert sorted(int(stored.run[:8], 16) for stored in found) == numbers
+    matches = find_runs(MemoryReader(RUNS), query).stored
+    assert sorted(int(stored.run[:8], 16) for stored in matches) == numbers
 
 
 @pytest.mark.parametrize(("query", "words"), ERRORS)

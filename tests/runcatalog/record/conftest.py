@@ -1,4 +1,4 @@
-"""A project of its own for each test, and the toy training as a real process in it."""
+"""A separate project per test, and the toy training as a real process in it."""
 
 import os
 import signal

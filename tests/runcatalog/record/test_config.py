@@ -62,7 +62,7 @@ def test_every_spelling_of_a_bool(text, value):
         (["--seed", "-1"], ["--seed"]),
     ],
 )
-def test_a_wrong_flag_is_one_line(arguments, words, capsys):
+def test_a_wrong_flag_is_a_one_line_error(arguments, words, capsys):
     with pytest.raises(SystemExit) as exit_:
         record.parse(Config, arguments)
     assert exit_.value.code == 2
@@ -94,7 +94,7 @@ def test_help_shows_texts_defaults_and_choices(capsys):
         (MemoryError(), 1, "out of memory"),
     ],
 )
-def test_expected_errors_of_a_script_are_one_line(error, code, words, capsys):
+def test_expected_errors_of_a_script_are_one_line_errors(error, code, words, capsys):
     def main(config):
         raise error
 
@@ -162,7 +162,7 @@ def test_guild_reads_the_flags_and_the_scalars(project, tmp_path):
     assert "Traceback" not in wrong.stderr
 
 
-def test_a_folder_is_found_as_given_below_the_project_or_by_a_runs_id(tmp_path, monkeypatch):
+def test_a_folder_may_be_a_path_a_path_below_the_project_or_a_run_id(tmp_path, monkeypatch):
     project, home = tmp_path / "project", tmp_path / "home"
     run = home / "runs/1234abcd5678ef001234abcd5678ef00"
     for folder in (project / "below", run, home / "runs/99999999aa", home / "runs/99999999bb"):

@@ -1,4 +1,4 @@
-"""A disk that is full, really: what is told, and that nothing else is lost."""
+"""A full disk, really: the recorded status and reason, and that nothing else is lost."""
 
 import resource
 import shutil
@@ -35,7 +35,7 @@ def fill(disk):
                 return disk / "filler"
 
 
-def told(run):
+def status_and_reason(run):
     return status_of(run.directory)[:2]
 
 
@@ -53,7 +53,7 @@ def test_a_full_journal_ends_the_run_and_keeps_what_was_written(disk):
     with pytest.raises(record.RunFailed) as error:
         train()
     assert "\n" not in str(error.value)
-    ends_table.check("disk full", *told(run))
+    ends_table.check("disk full", *status_and_reason(run))
     points = list(read_points(disk / "journal" / "metrics.jsonl"))
     assert [point.step for point in points] == list(range(1, len(points) + 1))
     assert "disk full" in (disk / "artifacts" / "error.txt").read_text()
@@ -71,7 +71,7 @@ def test_a_checkpoint_that_does_not_fit(disk, where):
 
     with pytest.raises(record.RunFailed):
         train()
-    ends_table.check("disk full at a checkpoint", *told(run))
+    ends_table.check("disk full at a checkpoint", *status_and_reason(run))
     assert [path.name for path in (disk / "checkpoints").iterdir()] == ["00000001"]
     assert record.load_checkpoint(disk).step == 1
 
@@ -81,7 +81,7 @@ def test_the_result_is_written_on_a_full_disk(disk):
         run.log({"loss": 1.0}, 1)
         fill(disk)
         run.finish({"objective": {"name": "loss", "value": None}})
-    ends_table.check("disk full at the result", *told(run))
+    ends_table.check("disk full at the result", *status_and_reason(run))
     assert not (disk / "journal" / "reserve").exists()
 
 
@@ -94,7 +94,7 @@ def test_a_message_on_a_full_disk_is_lost_but_not_the_result(disk, capsys):
         run.event("x" * 9000)
         run.finish({"env_steps": 7, "objective": {"name": "loss", "value": None}})
     assert "no figure: OSError" in capsys.readouterr().out
-    ends_table.check("disk full at a message", *told(run))
+    ends_table.check("disk full at a message", *status_and_reason(run))
     assert read_json(disk / "result.json")["result"]["env_steps"] == 7
 
 
@@ -104,7 +104,7 @@ def test_a_disk_without_room_to_begin(disk):
         record.start(record.Config(), study="toy").__enter__()
 
 
-def test_a_heart_beats_again_when_there_is_room(disk, monkeypatch, wait_until):
+def test_heartbeats_resume_when_there_is_space(disk, monkeypatch, wait_until):
     monkeypatch.setattr(run_module, "HEARTBEAT", 0.02)
     beat = disk / "journal" / "progress.json"
     with record.start(record.Config(), study="toy") as run:
@@ -123,7 +123,7 @@ def test_a_heart_beats_again_when_there_is_room(disk, monkeypatch, wait_until):
         filler.unlink()
         wait_until(lambda: read_json(beat) != before)
         run.finish({})
-    ends_table.check("disk full for a moment", *told(run))
+    ends_table.check("disk full for a moment", *status_and_reason(run))
 
 
 def test_a_limit_of_the_shell(toy):
@@ -150,9 +150,9 @@ def test_a_full_database_delays_but_loses_nothing(project, toy):
         assert "\n" not in str(error.value)
         filler.unlink()
         published = publish(toy.directory, uri)
-        with sqlite3.connect(database / "mlflow.db") as held:
+        with sqlite3.connect(database / "mlflow.db") as connection:
             query = "select count(*) from metrics where run_uuid = ?"
-            (count,) = held.execute(query, [published.mlflow_run_id]).fetchone()
+            (count,) = connection.execute(query, [published.mlflow_run_id]).fetchone()
         points = list(read_points(toy.directory / "journal" / "metrics.jsonl"))
         assert count == len(points) == 400 * 3 + 1
     ends_table.check("disk of the database full", *published.status[:2])

@@ -1,4 +1,4 @@
-"""Damaged lines of a journal: seen, counted, skipped; old journals without checksums stay readable."""
+"""Damaged lines of a journal: detected, counted, skipped; old journals without checksums stay readable."""
 
 import json
 import os
@@ -50,24 +50,24 @@ def test_zeros_over_many_lines(path, lines):
     raw = bytearray(b"".join(lines))
     raw[40_000:44_096] = bytes(4096)
     path.write_bytes(raw)
-    found = journal.damage(path)
+    damage = journal.damage(path)
     kept = steps(path)
-    assert found.count == LINES - len(kept) > 20
-    (number,) = found.lines
-    assert found.missing == found.count - 1
-    assert kept == [*range(1, number), *range(number + found.count, LINES + 1)]
-    total = LINES - found.missing
-    lost = f"1 of {total:,} lines cannot be read ({number}), {found.missing} lines are missing"
-    assert found.text() == lost
+    assert damage.count == LINES - len(kept) > 20
+    (number,) = damage.lines
+    assert damage.missing == damage.count - 1
+    assert kept == [*range(1, number), *range(number + damage.count, LINES + 1)]
+    total = LINES - damage.missing
+    lost = f"1 of {total:,} lines cannot be read ({number}), {damage.missing} lines are missing"
+    assert damage.text() == lost
 
 
 def test_random_bytes(path, lines):
     raw = bytearray(b"".join(lines))
     raw[40_000:44_096] = random.Random(1).randbytes(4096)
     path.write_bytes(raw)
-    found = journal.damage(path)
-    assert found.lines
-    assert 20 < LINES - len(steps(path)) <= found.count
+    damage = journal.damage(path)
+    assert damage.lines
+    assert 20 < LINES - len(steps(path)) <= damage.count
 
 
 def test_a_flipped_digit_is_no_value(path, lines):
@@ -91,8 +91,8 @@ def test_a_flipped_digit_is_no_value(path, lines):
 )
 def test_deleted_and_repeated_lines(path, lines, order, bad, missing):
     path.write_bytes(b"".join(lines[number - 1] for number in order))
-    found = journal.damage(path)
-    assert (found.lines, found.missing) == (bad, missing)
+    damage = journal.damage(path)
+    assert (damage.lines, damage.missing) == (bad, missing)
     good = [n for place, n in enumerate(order, 1) if place not in bad]
     assert steps(path) == good
     file = journal.MetricsFile(path)  # what is appended then is read
@@ -220,7 +220,7 @@ def test_a_late_writer_of_an_earlier_session_adds_nothing(path):
         file.close()
 
 
-def test_a_difference_from_what_was_written_is_told(path):
+def test_a_difference_from_the_written_digest_is_reported(path):
     lines = fill(path, 100)
     file = journal.MetricsFile(path)
     written = file.written

@@ -1,4 +1,4 @@
-"""A killed and continued run is, bit for bit, the run that nobody disturbed."""
+"""A killed and resumed run equals, bit for bit, the uninterrupted run."""
 
 import random
 import shutil
@@ -119,7 +119,7 @@ def test_another_script_does_not_resume_a_run(toy, tmp_path):
     assert "toy_training.py" in errors
     assert "other.py cannot" in errors
     assert (toy.directory / "result.json").read_bytes() == before
-    # A run of before scripts were told.
+    # A run from before scripts were recorded.
     facts = toy.directory / "journal" / "run.json"
     facts.write_text(facts.read_text().replace('"script"', '"another"'))
     assert toy.run("--resume", toy.directory, "--updates", 8, env={"RUN_DIR": ""})[0] == 0
@@ -170,4 +170,6 @@ def test_the_objective_is_a_point_where_it_was_reached(project, at, step):
         run.log({"loss": 1.0}, 2)
         run.finish({"objective": {"name": "loss", "value": 3.0} | at})
     points = read_points(run.directory / "journal" / "metrics.jsonl")
-    assert [(each.step, each.value) for each in points if each.name == "objective"] == [(step, 3.0)]
+    assert [(point.step, point.value) for point in points if point.name == "objective"] == [
+        (step, 3.0)
+    ]

@@ -44,7 +44,7 @@ def spoil(path, *numbers):
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "description"),
     [
         (lambda path: spoil(path, 3, 7), "2 of 20 lines cannot be read (3, 7)"),
         (lambda path: cut(path, 5, 6, 7), "3 lines are missing"),
@@ -53,13 +53,13 @@ def spoil(path, *numbers):
         (lambda path: path.unlink(), "16 lines are missing at its end"),
     ],
 )
-def test_lost_points_before_the_checkpoint_are_refused(killed, metrics, damage, told):
+def test_lost_points_before_the_checkpoint_are_refused(killed, metrics, damage, description):
     damage(metrics)
     files = {p: p.read_bytes() for p in killed.directory.rglob("*") if p.is_file()}
     code, errors = killed.run("--updates", 12)
     assert (code, errors.count("\n")) == (2, 1)
     assert (
-        f"{metrics}: damaged before checkpoint 8, from which the run would continue: {told}; "
+        f"{metrics}: damaged before checkpoint 8, from which the run would continue: {description}; "
         in errors
     )
     assert "restore the file from a copy, or start a new run" in errors
@@ -77,10 +77,12 @@ def test_points_lost_after_the_checkpoint_are_computed_again(killed, metrics, to
     assert (result["status"], result["damaged_lines"]) == ("FINISHED", 2)
     assert result["digest"] == result_of(calm)["digest"]
     assert "damaged_lines" not in result_of(calm)
-    told = "journal/metrics.jsonl: 2 of 19 lines cannot be read (17, 19); what was computed after"
+    message = (
+        "journal/metrics.jsonl: 2 of 19 lines cannot be read (17, 19); what was computed after"
+    )
     for updates in (14, 16):  # once, also after another resume
         events = [line["text"] for line, _ in journal.read_lines(metrics.with_name("events.jsonl"))]
-        assert [text[: len(told)] for text in events] == [told]
+        assert [text[: len(message)] for text in events] == [message]
         assert killed.run("--updates", updates) == (0, "")
     assert result_of(killed)["damaged_lines"] == 2
 

@@ -177,7 +177,7 @@ DEEP = "\n".join(["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 
         (f"!!int {'9' * 10_000}", "digits"), ("a: [", "expected"),
     ],
 )  # fmt: skip
-def test_yaml_that_is_too_large_or_wrong_is_one_error(text, words):
+def test_yaml_that_is_too_large_or_wrong_is_an_error(text, words):
     with pytest.raises((ValueError, yaml.YAMLError), match=words):
         load_yaml(text)
 

@@ -52,29 +52,29 @@ def test_what_is_saved_is_loaded(tmp_path, without_torch):
         "number": np.int64(7),
     }
     checkpoint.save_checkpoint(tmp_path, 4, tensors, state, run_id="ab")
-    found = checkpoint.load_checkpoint(tmp_path)
-    assert (found.step, found.run_id) == (4, "ab")
+    loaded = checkpoint.load_checkpoint(tmp_path)
+    assert (loaded.step, loaded.run_id) == (4, "ab")
     for name, value in tensors.items():
-        np.testing.assert_array_equal(found.tensors[name], value)
-        assert found.tensors[name].dtype == value.dtype
-    array = found.state.pop("array")
+        np.testing.assert_array_equal(loaded.tensors[name], value)
+        assert loaded.tensors[name].dtype == value.dtype
+    array = loaded.state.pop("array")
     np.testing.assert_array_equal(array, state.pop("array"))
-    assert np.isnan(found.state.pop("nan"))
+    assert np.isnan(loaded.state.pop("nan"))
     del state["nan"]
-    assert found.state == state
-    assert isinstance(found.state[3], tuple)
+    assert loaded.state == state
+    assert isinstance(loaded.state[3], tuple)
 
 
 def test_torch_loads_it_too(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "torch", None)
         checkpoint.save_checkpoint(tmp_path, 1, {"w": np.ones(2)}, {"step": (1, 2)})
-    found = checkpoint.load_checkpoint(tmp_path)
-    assert found.tensors["w"].tolist() == [1, 1]
-    assert found.state == {"step": (1, 2)}
+    loaded = checkpoint.load_checkpoint(tmp_path)
+    assert loaded.tensors["w"].tolist() == [1, 1]
+    assert loaded.state == {"step": (1, 2)}
 
 
-def test_what_torch_wrote_is_one_line(tmp_path, monkeypatch):
+def test_a_checkpoint_of_torch_tensors_is_a_one_line_error(tmp_path, monkeypatch):
     checkpoint.save_checkpoint(tmp_path, 1, {"w": np.ones(2)}, {})
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(UserError, match="install torch"):

@@ -32,7 +32,7 @@ class Config(record.Config):
 
 
 def main(config):
-    """Walks, and ends as it is told to."""
+    """Random walk that ends in the way that a flag names."""
     if config.cgroup:
         (Path(config.cgroup) / "cgroup.procs").write_text(str(os.getpid()))
     with record.start(config, study="toy") as run:

@@ -88,12 +88,12 @@ def recorded(shell_in, tmp_path_factory):
 
 
 def record_of(shell, operation: str) -> dict:
-    (found,) = (
+    (record,) = (
         content
         for path in (shell.root / "experiments/records").glob("*/*.json")
         if (content := json.loads(path.read_text()))["operation"] == operation
     )
-    return found
+    return record
 
 
 def write_record(shell, content: dict) -> None:
@@ -121,7 +121,7 @@ def test_a_run_gives_the_same_bits_at_its_commit(recorded):
     recorded("git checkout -q experiments && git clean -fdq")
 
 
-def test_a_run_that_starts_from_another_gets_that_one(recorded):
+def test_a_run_that_starts_from_another_is_repeated_with_that_one(recorded):
     more = record_of(recorded, "toy:more")
     assert more["parents"] == [record_of(recorded, "toy:train")["run"]]
     assert "same bits" in recorded.inside(f"rerun -q {more['run'][:8]}")

@@ -8,9 +8,9 @@ from runcatalog.model import declarations
 
 ROOT = Path(__file__).parents[3]
 SEARCHES = {
-    each.name: each.body
-    for each in declarations.operations(ROOT / declarations.GUILD_FILE)
-    if "runcatalog.search.opt " in str(each.body.get("main"))
+    operation.name: operation.body
+    for operation in declarations.operations(ROOT / declarations.GUILD_FILE)
+    if "runcatalog.search.opt " in str(operation.body.get("main"))
 }
 
 

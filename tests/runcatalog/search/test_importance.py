@@ -41,7 +41,7 @@ def of_surface(function, seed, count=20):
 
 def determined(result):
     shares = result["parameters"]
-    return {n for n, each in shares.items() if result["r2"] > 0 and each["low"] > 0}
+    return {n for n, share in shares.items() if result["r2"] > 0 and share["low"] > 0}
 
 
 def ridge(point, rng):
@@ -97,11 +97,11 @@ def test_order_of_the_trials_and_scale_of_the_objective_have_no_influence():
 @pytest.mark.parametrize(
     "values", [[1.0] * 20, [None] * 20, list(map(float, range(MIN_TRIALS - 1)))]
 )
-def test_none_of_equal_failed_or_few_trials(values):
+def test_no_importance_of_equal_failed_or_few_trials(values):
     assert importance(points(len(values), 0), values, SPACE) is None
 
 
-def test_none_of_one_parameter():
+def test_no_importance_of_a_single_parameter():
     drawn = [{"lr": p["lr"]} for p in points(20, 0)]
     assert importance(drawn, list(range(20)), {"lr": SPACE["lr"]}) is None
 

@@ -46,7 +46,7 @@ def test_guilds_notation():
         ("[nan:1.0]", "lower bound"),
     ],
 )
-def test_a_wrong_range_is_one_line_that_names_the_flag(flag, message):
+def test_a_wrong_range_is_a_one_line_error_that_names_the_flag(flag, message):
     with pytest.raises(SearchError, match=message) as e:
         from_flags({"lr": flag})
     assert f"lr={flag}" in str(e.value)

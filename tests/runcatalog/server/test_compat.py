@@ -29,11 +29,11 @@ def moved(name: str) -> str:
 @pytest.mark.parametrize(("module", "name", "arguments"), NAMES)
 def test_name(module, name, arguments):
     try:
-        found = getattr(import_module(module), name)
+        member = getattr(import_module(module), name)
     except (ImportError, AttributeError):
         pytest.fail(moved(f"{module}.{name}"))
     if arguments is not None:
-        known = tuple(inspect.signature(found).parameters)
+        known = tuple(inspect.signature(member).parameters)
         assert known[: len(arguments)] == arguments, moved(f"the arguments of {name}")
 
 

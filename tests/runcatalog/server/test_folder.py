@@ -26,7 +26,7 @@ def folder(tmp_path, monkeypatch):
     return folder
 
 
-def test_secrets_are_made_once_and_read_by_their_owner_alone(folder):
+def test_secrets_are_created_once_and_readable_by_their_owner_alone(folder):
     secrets = (folder.pgpass, folder.session_key, folder.credentials)
     before = [path.read_text() for path in secrets]
     folder.create()

@@ -1,4 +1,4 @@
-"""A group's server as its users and its admin meet it."""
+"""A group's server as its users and its admin use it."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def new_run(group, user, name):
     return answer["run"]["info"]["run_id"]
 
 
-def test_nobody_gets_anything_without_a_password(group):
+def test_nothing_is_served_without_a_password(group):
     from mlflow.server import app, fastapi_app
 
     asked = 0
@@ -114,7 +114,7 @@ def test_a_users_runs_arrive_by_sync(group, ada):
     assert "no differences" in shell.inside("verify")
 
 
-def test_a_wrong_password_is_refused_by_each_process_and_loses_nothing(group, ada):
+def test_a_wrong_password_is_refused_by_every_process_and_loses_nothing(group, ada):
     wrong = (ada[0], ada[1][:-1])
     for user, status in [(ada, 200), (wrong, 401), (("eve", ada[1]), 401)] * 6:
         assert group.ask(user, "POST", "experiments/search", {"max_results": 1})[0] == status
@@ -128,7 +128,7 @@ def test_a_wrong_password_is_refused_by_each_process_and_loses_nothing(group, ad
     assert "no differences" in shell.inside("verify")
 
 
-def test_a_new_password_counts_at_once_in_each_process(group):
+def test_a_new_password_is_valid_at_once_in_every_process(group):
     first = group.new_user("carl")
     asked = "POST", "experiments/search", {"max_results": 1}
     for _ in range(6):
@@ -210,7 +210,7 @@ def read_admin(group):
     return read_credentials(group.folder.credentials)
 
 
-def test_secrets_are_closed_and_a_looser_one_is_refused(group):
+def test_secrets_are_private_and_readable_ones_are_refused(group):
     secrets = [group.folder.pgpass, group.folder.credentials, group.folder.session_key]
     secrets += list(group.root.glob("*.credentials"))
     assert {stat.S_IMODE(path.stat().st_mode) for path in secrets} == {0o600}
@@ -277,7 +277,7 @@ def test_a_backup_brings_everything_back_and_a_stop_loses_nothing(group, ada):
         ("start --host-name a/b", "no name of a host"),
     ],
 )
-def test_bad_input_gets_one_line(group, line, why):
+def test_bad_input_is_a_one_line_error(group, line, why):
     output = group.catalog(line, code=1)
     assert why in output
     assert output.count("\n") == 1

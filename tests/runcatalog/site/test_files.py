@@ -66,16 +66,16 @@ def test_a_project_without_runs_has_a_site(browser, site_of):
 def test_every_file_is_listed_licensed_and_in_the_wheel():
     listed = {*SCRIPTS, *STYLES, "assets/page.html"}
     files = [path for folder in ("assets", "vendor") for path in (ROOM / folder).rglob("*")]
-    found = {path.relative_to(ROOM).as_posix() for path in files if path.is_file()}
-    licences = {name for name in found if name.endswith("/LICENSE")}
-    assert found - licences == listed
+    packaged = {path.relative_to(ROOM).as_posix() for path in files if path.is_file()}
+    licences = {name for name in packaged if name.endswith("/LICENSE")}
+    assert packaged - licences == listed
     vendors = {name.rpartition("/")[0] for name in listed if name.startswith("vendor")}
     assert {name.rpartition("/")[0] for name in licences} == vendors
     assert all("MIT License" in (ROOM / name).read_text() for name in licences)
     settings = tomllib.loads((ROOM.parents[2] / "pyproject.toml").read_text())
     patterns = settings["tool"]["setuptools"]["package-data"]["runcatalog.site"]
     packed = {path for pattern in patterns for path in ROOM.glob(pattern) if path.is_file()}
-    assert packed == {ROOM / name for name in found}
+    assert packed == {ROOM / name for name in packaged}
 
 
 def test_the_single_file_has_every_page(browser, shell, records):

@@ -1,4 +1,4 @@
-"""What a reader does: `catalog site`, open it from disk, filter, read a run, compare; keys alone; axe."""
+"""Reading the site: `catalog site`, open it from disk, filter, read a run, compare; keys alone; axe."""
 
 import re
 from dataclasses import replace
@@ -39,7 +39,7 @@ def test_front_filter_run_comparison(browser, page_file):
     assert "guild run toy:train lr=0.01 task=pull -y" in main
     assert "at commit 0123456789ab" in main
 
-    # Two settings compared: means over three seeds, a curve each.
+    # Two settings compared: means over three seeds, one curve per setting.
     browser.go(page, "#/runs?operation=toy:sweep and seed")
     for box in page.get_by_role("checkbox", name=re.compile("Compare")).all():
         box.check()
@@ -117,9 +117,13 @@ def test_axe_finds_nothing_serious_and_no_page_scrolls_sideways(browser, page_fi
     lists = ["#/failures", "#/never", "#/superseded"]
     for route in ["#/", "#/runs?lr", "#/run/0000000a", "#/run/ba7c", compared, *lists]:
         browser.go(page, route)
-        found = Axe().run(page).response["violations"]
-        found = [each for each in found if each["impact"] in ("serious", "critical")]
-        serious = [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in found]
+        violations = Axe().run(page).response["violations"]
+        violations = [
+            violation for violation in violations if violation["impact"] in ("serious", "critical")
+        ]
+        serious = [
+            f"{violation['id']}: {violation['nodes'][0]['html'][:200]}" for violation in violations
+        ]
         assert not serious, (route, serious)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), route
 

@@ -15,25 +15,25 @@ def objectives(draw: random.Random) -> list[dict]:
     count = draw.choice([1, 2, 3, 5, 20, 60])
     kind = draw.choice(["rate", "mean"])
     trials = draw.choice([None, 100, 10])
-    made = []
+    drawn = []
     for _ in range(count):
         value = draw.choice([draw.random(), 1.0, 0.0]) if kind == "rate" else draw.gauss(0, 100)
         if kind == "rate" and trials:
             value = round(value * trials) / trials
-        each = {"name": "x", "value": value, "kind": kind}
-        made.append(each | ({"count": trials} if trials else {}))
-    return made
+        objective = {"name": "x", "value": value, "kind": kind}
+        drawn.append(objective | ({"count": trials} if trials else {}))
+    return drawn
 
 
 def test_intervals_are_those_of_the_pages(browser, site_of):
     draw = random.Random(1)
     cases = [objectives(draw) for _ in range(60)]
     shown = browser.open(site_of([])).evaluate("cases => cases.map(statistics.bounds)", cases)
-    for case, found in zip(cases, shown, strict=True):
+    for case, actual in zip(cases, shown, strict=True):
         expected = statistics.bounds(case)
-        assert (found is None) is (expected is None)
+        assert (actual is None) is (expected is None)
         if expected:
-            assert found == pytest.approx(expected, rel=1e-12, abs=1e-12)
+            assert actual == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
 def test_texts_of_numbers_are_those_of_the_pages(browser, site_of):

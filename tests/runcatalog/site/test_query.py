@@ -30,10 +30,10 @@ FIND = """async texts => {
 def answer(records, query: str) -> dict:
     """Return what `catalog search` answers, in the form of FIND."""
     try:
-        found = find_runs(MemoryReader(records), query)
+        matches = find_runs(MemoryReader(records), query)
     except QueryError as error:
         return {"error": str(error)}
-    return {"runs": sorted(stored.run for stored in found.stored), "hint": found.hint}
+    return {"runs": sorted(stored.run for stored in matches.stored), "hint": matches.hint}
 
 
 def test_the_cases_of_catalog_search(browser, site_of):
@@ -54,11 +54,11 @@ def test_random_queries_have_the_same_answers_and_messages(browser, site_of, see
     records = [*RUNS, *draw.sample(read_all(ROOT / "experiments/records"), 60)]
     queries = [_query(draw, records, 3) for _ in range(150)]
     shown = browser.open(site_of(records)).evaluate(FIND, queries)
-    for query, found in zip(queries, shown, strict=True):
-        found = {**found, **({"runs": sorted(found["runs"])} if "runs" in found else {})}
-        assert found == answer(records, query), query
-    assert sum("error" in found for found in shown) < 120
-    assert sum(bool(found.get("runs")) for found in shown) > 20
+    for query, result in zip(queries, shown, strict=True):
+        result = {**result, **({"runs": sorted(result["runs"])} if "runs" in result else {})}
+        assert result == answer(records, query), query
+    assert sum("error" in result for result in shown) < 120
+    assert sum(bool(result.get("runs")) for result in shown) > 20
 
 
 def _query(draw: random.Random, records, depth: int) -> str:

@@ -63,8 +63,8 @@ def test_a_query_finds_the_same_runs(folder, uri, tmp_path):
         "not batch",
         "retracted or superseded_by",
     ):
-        found = [
+        results = [
             [run.run for run in find_runs.find_runs(source, query).stored]
             for source in (WithCommitted(nowhere, folder), reader(uri))
         ]
-        assert found[0] == found[1]
+        assert results[0] == results[1]

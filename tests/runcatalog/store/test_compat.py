@@ -54,14 +54,14 @@ def database(client) -> sqlite3.Connection:
 @pytest.mark.parametrize(("module", "name", "arguments"), NAMES)
 def test_name(module, name, arguments):
     try:
-        found = getattr(import_module(module), name)
+        member = getattr(import_module(module), name)
     except (ImportError, AttributeError):
         pytest.fail(moved(f"{module}.{name}"))
     if arguments:
-        given = dict(zip(arguments, arguments, strict=True))
-        name_of_first = next(iter(inspect.signature(found).parameters))
+        arguments_by_name = dict(zip(arguments, arguments, strict=True))
+        name_of_first = next(iter(inspect.signature(member).parameters))
         try:
-            inspect.signature(found).bind(*given.values())
+            inspect.signature(member).bind(*arguments_by_name.values())
         except TypeError:
             pytest.fail(moved(f"the arguments of {module}.{name} (first: {name_of_first})"))
 
@@ -78,14 +78,14 @@ def test_columns_that_are_read_are_there(database, table):
     assert columns >= compat.READ_COLUMNS[table], moved(f"columns of the table {table}")
 
 
-def test_points_come_from_the_database(client):
+def test_points_are_read_from_the_database(client):
     run = client.create_run("0").info.run_id
     client.log_batch(run, [Metric("loss", 0.5, 7, 1), Metric("loss", math.nan, 8, 2)])
     rows = compat.points(client, [run])
     assert rows is not None, moved("_tracking_client.store")
-    found = sorted((key, time, step, value, bool(nan)) for _, key, time, step, value, nan in rows)
+    points = sorted((key, time, step, value, bool(nan)) for _, key, time, step, value, nan in rows)
     expected = [("loss", 7, 1, 0.5, False), ("loss", 8, 2, 0.0, True)]
-    assert found == expected, moved("SqlMetric or ManagedSessionMaker")
+    assert points == expected, moved("SqlMetric or ManagedSessionMaker")
     assert compat.points(MlflowClient("http://127.0.0.1:9"), [run]) is None, moved("store")
 
 

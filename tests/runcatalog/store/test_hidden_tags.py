@@ -42,7 +42,7 @@ def test_old_and_new_names_give_the_same_record(record):
         assert old.tag(name) == new.tag(name)
 
 
-def test_a_tag_that_was_written_again_counts_and_the_old_one_does_not(record):
+def test_a_rewritten_tag_replaces_the_old_one(record):
     both = {"catalog.stamp": "old"} | tags_of(record) | stored_names({"catalog.stamp": ""})
     assert stored(record, both).tag("catalog.stamp") == ""
     assert stored(record, both).tags["catalog.stamp"] == ""

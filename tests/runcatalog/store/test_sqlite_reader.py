@@ -1,4 +1,4 @@
-"""What the quick reader reads is what MLflow's client reads, from the same database."""
+"""The SQLite reader returns what MLflow's client returns, from the same database."""
 
 import math
 import random
@@ -87,9 +87,9 @@ def test_it_reads_what_the_client_reads(database):
 def test_the_last_value_of_a_metric_needs_no_curve(database):
     quick = reader(f"sqlite:///{database}")
     stored = quick.runs()
-    for each, record in zip(stored, quick.with_points(stored), strict=True):
-        assert repr({**each.last, "twice": 0}) == repr(
-            {**{name: record.metrics[name].last for name in each.last}, "twice": 0}
+    for run, record in zip(stored, quick.with_points(stored), strict=True):
+        assert repr({**run.last, "twice": 0}) == repr(
+            {**{name: record.metrics[name].last for name in run.last}, "twice": 0}
         )
 
 
@@ -103,17 +103,19 @@ def test_a_few_names_and_runs_read_what_all_do(database, monkeypatch, rows):
     assert (flags, metrics) == Reader.names(quick, whole)  # by reading every run
     assert "lr" in flags
     assert "return" in metrics
-    for each, one in zip(whole, few, strict=True):
+    for run, partial in zip(whole, few, strict=True):
         for name in sorted(flags | {"lost"}):
-            assert one.flag(name, "none") == each.flags.get(name, "none")
+            assert partial.flag(name, "none") == run.flags.get(name, "none")
         for name in sorted(metrics | {"lost"}):
-            assert repr(one.last_value(name, "none")) == repr(each.last.get(name, "none"))
+            assert repr(partial.last_value(name, "none")) == repr(run.last.get(name, "none"))
         for name in ("operation", "label", "seed", "changed_flags", "lost"):
-            assert one.tag(name) == each.tags.get(name, "")
+            assert partial.tag(name) == run.tags.get(name, "")
     again = quick.runs(on_demand=kinds)
-    for each, one in zip(whole, again, strict=True):
-        assert repr((one.record, one.last)) == repr((each.record, each.last))
-        assert [len(one.load(kind)) for kind in kinds] == [len(each.load(kind)) for kind in kinds]
+    for run, partial in zip(whole, again, strict=True):
+        assert repr((partial.record, partial.last)) == repr((run.record, run.last))
+        assert [len(partial.load(kind)) for kind in kinds] == [
+            len(run.load(kind)) for kind in kinds
+        ]
 
 
 def test_of_many_runs_a_kind_is_read_once(database, monkeypatch):
@@ -127,7 +129,7 @@ def test_of_many_runs_a_kind_is_read_once(database, monkeypatch):
         lambda fields, kind: (reads.append(kind), read(fields, kind)),
     )
     runs = reader(f"sqlite:///{database}").runs(on_demand=kinds)
-    rows = [each.load(kind) for each in runs for kind in kinds]  # all of them before any is read
+    rows = [run.load(kind) for run in runs for kind in kinds]  # all of them before any is read
     assert all(len(dict(row.items())) == len(row) for row in rows)
     assert sorted(reads) == sorted(kinds)
 
@@ -143,17 +145,17 @@ def test_it_does_not_need_mlflow(database):
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_it_reads_beside_a_writer(database):
+def test_it_reads_while_another_process_writes(database):
     quick = reader(f"sqlite:///{database}")
     writer = sqlite3.connect(database)
     try:
         writer.execute("UPDATE tags SET value = 'changed'")  # not committed
-        assert all("changed" not in each.tags.values() for each in quick.runs())
+        assert all("changed" not in run.tags.values() for run in quick.runs())
     finally:
         writer.close()
 
 
-def test_a_database_that_is_not_there_holds_nothing(tmp_path):
+def test_a_missing_database_has_no_runs(tmp_path):
     path = tmp_path / "mlflow.db"
     assert reader(f"sqlite:///{path}").records() == []
     assert not path.exists()
@@ -192,6 +194,6 @@ def test_what_a_killed_writer_left_is_undone(database, tmp_path):
     """
     subprocess.run([sys.executable, "-c", code], check=False)
     assert path.with_name("mlflow.db-journal").stat().st_size
-    found, before = reader(f"sqlite:///{path}"), reader(f"sqlite:///{database}")
-    assert found.runs() == before.runs()
+    recovered, before = reader(f"sqlite:///{path}"), reader(f"sqlite:///{database}")
+    assert recovered.runs() == before.runs()
     assert type(sqlite_reader.reader(f"sqlite:///{path}")) is Database  # repaired by the first

@@ -71,11 +71,11 @@ def test_both_ways_write_the_same_rows(store, tmp_path):
     slow = add(store, store.client, "a" * 32, tmp_path)
     quick = add(store, store.new_run_client(), "b" * 32, tmp_path)
     expected = rows(store, slow)
-    assert {table: len(each) for table, each in expected.items()} == {
+    assert {table: len(lines) for table, lines in expected.items()} == {
         "runs": 1, "tags": 5, "params": 4, "metrics": 1014, "latest_metrics": 9
     }  # fmt: skip
-    for table, each in rows(store, quick).items():
-        assert [[c.replace("b" * 32, "a" * 32) for c in row] for row in each] == expected[table]
+    for table, lines in rows(store, quick).items():
+        assert [[c.replace("b" * 32, "a" * 32) for c in row] for row in lines] == expected[table]
     for path, folder in (
         ("result.json", ""),
         ("deep/er/result.json", "deep/er"),
@@ -91,8 +91,8 @@ def test_mlflow_itself_reads_it(store, tmp_path):
     assert run.data.params["long"] == "x" * 6000
     assert math.isnan(run.data.metrics["last nan"])
     assert len(store.client.get_metric_history(quick, "many")) == 1000
-    found = store.client.search_runs([store.experiment("door")], f"tags.run_id = '{'c' * 32}'")
-    assert [each.info.run_id for each in found] == [quick]
+    runs = store.client.search_runs([store.experiment("door")], f"tags.run_id = '{'c' * 32}'")
+    assert [match.info.run_id for match in runs] == [quick]
     store.client.set_tag(quick, "note", "later")  # as any other run
     assert store.client.get_run(quick).data.tags["note"] == "later"
 
@@ -101,7 +101,7 @@ def test_nothing_is_there_before_the_end(store):
     client = store.new_run_client()
     run = client.create_run(store.experiment("door"), 1, {"run_id": "d" * 32}, "one")
     client.log_batch(run.info.run_id, metrics=METRICS, params=PARAMS)
-    assert all(each.run != "d" * 32 for each in reader(store.uri).runs())
+    assert all(run.run != "d" * 32 for run in reader(store.uri).runs())
     with pytest.raises(MlflowException):
         client.log_batch(run.info.run_id, metrics=[Metric("../x", 1.0, 1, 1)])
     with pytest.raises(MlflowException):
@@ -109,7 +109,7 @@ def test_nothing_is_there_before_the_end(store):
     assert not any(rows(store, run.info.run_id).values())
 
 
-def test_a_run_that_came_in_between_is_not_doubled(store, tmp_path, make):
+def test_a_run_that_another_process_added_meanwhile_is_not_duplicated(store, tmp_path, make):
     late, early = store.new_run_client(), store.new_run_client()
     query = f"tags.run_id = '{'e' * 32}'"
     run = late.create_run(store.experiment("door"), 1, {"run_id": "e" * 32}, "one")
@@ -119,8 +119,8 @@ def test_a_run_that_came_in_between_is_not_doubled(store, tmp_path, make):
         late.set_terminated(run.info.run_id, "FINISHED", 5)
     assert caught.value.id == first
     assert not any(rows(store, run.info.run_id).values())
-    (found,) = store.new_run_client().search_runs([store.experiment("door")], query)
-    assert found.info.run_id == first
+    (stored,) = store.new_run_client().search_runs([store.experiment("door")], query)
+    assert stored.info.run_id == first
     # Another process adds one with MLflow's client.
     run = late.create_run(store.experiment("door"), 1, {"run_id": "f" * 32}, "one")
     store.client.create_run(store.experiment("door"), tags={"run_id": "f" * 32})
@@ -136,8 +136,8 @@ def test_what_is_no_known_database_is_left_to_the_client(store, tmp_path):
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as database:
         source = store.uri.removeprefix("sqlite:///")
-        with sqlite3.connect(source) as held:
-            held.backup(database)
+        with sqlite3.connect(source) as connection:
+            connection.backup(database)
     assert Tables.open(f"sqlite:///{path}") is not None
     with sqlite3.connect(path) as database:
         database.execute("ALTER TABLE runs ADD COLUMN new TEXT")
@@ -196,12 +196,12 @@ def test_a_record_that_is_there_is_not_added_again(store, make):
     record = make(0x200, run="1" * 32)
     first = store.write(record)
     other = make(0x201, run="2" * 32)
-    found = {
+    ids_by_run = {
         r.run: id for r, id in store.write_all([Addition(record), Addition(other), Addition(other)])
     }
-    assert found[record.run] == first
-    ids = [run.id for run in reader(store.uri).runs() if run.run in found]
-    assert sorted(ids) == sorted(found.values())
+    assert ids_by_run[record.run] == first
+    ids = [run.id for run in reader(store.uri).runs() if run.run in ids_by_run]
+    assert sorted(ids) == sorted(ids_by_run.values())
 
 
 def test_a_refused_record_replaces_nothing(store, make):
@@ -306,7 +306,7 @@ def test_an_import_that_is_killed_is_completed_by_the_next(tmp_path):
     first = reader(uri).records()
     by_run = {record.run: record for record in (batch, *records)}
     assert 0 < len(first) < 31
-    assert all(repr(record) == repr(by_run[record.run]) for record in first)  # each is whole
+    assert all(repr(record) == repr(by_run[record.run]) for record in first)  # none is partial
     assert len(killed.stdout.splitlines()) == len(first)
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == str(31 - len(first))

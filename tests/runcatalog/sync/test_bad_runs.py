@@ -1,4 +1,4 @@
-"""A run that cannot be sent is a line of the report; the others are sent. Points that MLflow lost come back."""
+"""A run that cannot be sent is a line of the report; the others are sent. Points that MLflow lost are sent again."""
 
 import json
 import shutil
@@ -58,7 +58,7 @@ def nested(depth):
 
 
 def damage(runs):
-    """Adds a run for each damage; returns their directories."""
+    """Add one run per kind of damage; return their directories."""
     results = {
         "status": {"status": "PWNED"},
         "list": {"status": ["FINISHED"]},
@@ -97,9 +97,9 @@ def test_bad_runs_block_no_other(project, runs, shell):
     statuses = {run.status for run in Store().runs()}
     assert statuses <= {"FINISHED", "RUNNING"}
     shell.root, shell.env["PROJECT_DIR"] = project.root, str(project.root)
-    told = shell.inside("sync", code=1)
-    assert " 0 sent\n" in told
-    assert told.count("\ncatalog: ") == len(bad) - 1
+    output = shell.inside("sync", code=1)
+    assert " 0 sent\n" in output
+    assert output.count("\ncatalog: ") == len(bad) - 1
 
 
 def test_a_damaged_journal_is_sent_and_reported(project, runs):
@@ -121,11 +121,11 @@ def test_a_damaged_journal_is_sent_and_reported(project, runs):
         path.write_text("".join(lines))
     report = synced(project)
     assert report.sent == 4
-    told = {name: f"{ids[name][:8]}: metrics.jsonl: " for name in ids}
+    prefixes = {name: f"{ids[name][:8]}: metrics.jsonl: " for name in ids}
     lost = "1 of 6 lines cannot be read (3)"
     digest = "its points are not those of which result.json has the digest"
     assert sorted(report.problems) == sorted(
-        [told["flipped"] + lost, told["zeros"] + lost, told["cut"] + digest]
+        [prefixes["flipped"] + lost, prefixes["zeros"] + lost, prefixes["cut"] + digest]
     )
     tags = {run.run: run.tag("journal") for run in Store().runs()}
     assert tags.pop(read_json(runs("first") / "journal" / "run.json")["id"]) == ""
@@ -206,7 +206,7 @@ def check_lost_points(project, uri, database):
     assert synced(project, uri).sent == 0
 
 
-def test_rows_that_were_deleted_come_back(project, runs):
+def test_deleted_rows_are_sent_again(project, runs):
     assert synced(project).sent == 1
     database = project.root / "mlflow.db"
     before = sorted(points(database))

@@ -38,7 +38,7 @@ def test_a_sweep_there_and_back(shell, tmp_path):
     assert columns[6:] == ["lr", "seed", "opening_rate", "updates", "result", "host", "explode"]
     assert len(rows) == 4
 
-    # MLflow knows these runs: nothing is told twice.
+    # MLflow knows these runs: none is imported twice.
     shell.inside(f"import {path} -q")
     assert settings(shell.inside("row latest")) == synced
     shell.inside("render")

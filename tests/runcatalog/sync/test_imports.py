@@ -48,7 +48,7 @@ HOSTILE = [
 
 @pytest.fixture
 def copied(shell, tmp_path):
-    """A folder with copies of a run: a good one and one for each way to be bad."""
+    """A folder with copies of a run: a good one, and one per kind of damage."""
     shell("python src/toy/train.py --updates 3", RECORD_MLFLOW="off")
     (run,) = (shell.root / "runs").iterdir()
     folder = tmp_path / "copied"
@@ -68,16 +68,16 @@ def test_what_is_no_regular_file_is_named_and_the_others_are_imported(
     good, *bad = sorted(copied.iterdir())
     for directory, (make, name) in zip(bad, HOSTILE, strict=True):
         make(directory / name)
-    told = shell.inside(f"import {copied}", code=1)
-    assert "1 run read: 1 imported" in told
-    lines = [line for line in told.splitlines() if line.startswith("catalog: ")]
+    output = shell.inside(f"import {copied}", code=1)
+    assert "1 run read: 1 imported" in output
+    lines = [line for line in output.splitlines() if line.startswith("catalog: ")]
     assert len(lines) == len(HOSTILE)
     for directory, (_, name) in zip(bad, HOSTILE, strict=True):
         assert any(line.startswith(f"catalog: {directory / name}: ") for line in lines), name
     assert not (tmp_path / "outside").exists()
     with sqlite3.connect(shell.root / "mlflow.db") as database:
         ids = database.execute("SELECT value FROM tags WHERE key = 'run_id'").fetchall()
-    assert [each for (each,) in ids] == [good.name * 4]
+    assert [run_id for (run_id,) in ids] == [good.name * 4]
 
 
 def test_links_that_guild_makes_are_no_reason(shell, copied, tmp_path):

@@ -1,4 +1,4 @@
-"""One right row for each run and batch: two at once, deleted here or there, restarted, imported again."""
+"""One correct row per run and batch: simultaneous syncs, deletions, restarts, repeated imports."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def lab(shell_in, tmp_path_factory):
     shell(" & ".join([*both, "wait"]), code=None, RECORD_MLFLOW="off")
     shell("guild run toy:train updates=12 --label 'a | label' -y", RECORD_MLFLOW="off")
     sync = "python -m runcatalog.cli.main sync"
-    shell.told = shell(f"{sync} & {sync} & wait")
+    shell.sync_output = shell(f"{sync} & {sync} & wait")
     shell(f"guild compare --csv {shell.root.parent / 'export.csv'} --operation toy:train")
     # What an MLflow is before the first run: making one takes seconds.
     connect(f"sqlite:///{shell.root.parent}/empty.db").search_experiments()
@@ -52,12 +52,12 @@ def rows(shell):
     shutil.rmtree(shell.root / "catalog", ignore_errors=True)
     shell.inside("render")
     aside.rename(records)
-    found = {}
+    entries = {}
     for line in local(shell.root).splitlines():
         if entry := re.match(r'\| <a id="([0-9a-f]{8})"></a>[0-9a-f]{8} \*local\* \|', line):
-            assert entry[1] not in found, line
-            found[entry[1]] = line
-    return found
+            assert entry[1] not in entries, line
+            entries[entry[1]] = line
+    return entries
 
 
 def ask(shell, query):
@@ -68,30 +68,30 @@ def ask(shell, query):
 
 
 def live(shell):
-    """Returns (run_id, operation, batch, status) of each run that is not deleted in MLflow."""
+    """Return (run_id, operation, batch, status) of the runs that are not deleted in MLflow."""
     tag = "(SELECT value FROM tags WHERE tags.run_uuid = runs.run_uuid AND key = '{}')".format
     names = ", ".join(map(tag, ("run_id", "operation", "batch")))
     return ask(shell, f"SELECT {names}, status FROM runs WHERE lifecycle_stage = 'active'")
 
 
 def check_points(shell):
-    """Each metric of each run that is not deleted has one point a step, from the first on."""
-    told = "SELECT m.run_uuid, key, COUNT(*), COUNT(DISTINCT step), MIN(step), MAX(step)"
-    query = f"{told} FROM metrics m JOIN runs r USING (run_uuid) WHERE lifecycle_stage = 'active'"
-    found = ask(shell, f"{query} AND key != 'objective' GROUP BY m.run_uuid, key")
-    assert found
-    for _, _, points, steps, first, last in found:
+    """Check that every metric of every run that is not deleted has one point per step, from the first on."""
+    select = "SELECT m.run_uuid, key, COUNT(*), COUNT(DISTINCT step), MIN(step), MAX(step)"
+    query = f"{select} FROM metrics m JOIN runs r USING (run_uuid) WHERE lifecycle_stage = 'active'"
+    metrics = ask(shell, f"{query} AND key != 'objective' GROUP BY m.run_uuid, key")
+    assert metrics
+    for _, _, points, steps, first, last in metrics:
         assert points == steps == last - first + 1
         assert first == 1
 
 
 def trials(shell):
-    """Returns the ids of the trials of each sweep, by its killed ones."""
-    found = {"FINISHED": [], "KILLED": []}
+    """Return the ids of the trials by status, which is the same within a sweep."""
+    by_status = {"FINISHED": [], "KILLED": []}
     for run_id, _, batch, status in live(shell):
         if batch:
-            found[status].append(run_id)
-    return found
+            by_status[status].append(run_id)
+    return by_status
 
 
 def home(shell):
@@ -99,16 +99,18 @@ def home(shell):
 
 
 def test_two_sweeps_and_two_syncs_at_once(lab):
-    assert sorted(re.findall(r"(\d) sent", lab.told)) == ["0", "7"]
-    found = live(lab)
-    assert len(found) == len({run_id for run_id, *_ in found}) == 7
+    assert sorted(re.findall(r"(\d) sent", lab.sync_output)) == ["0", "7"]
+    runs = live(lab)
+    assert len(runs) == len({run_id for run_id, *_ in runs}) == 7
     by_batch = {}
-    for run_id, _, batch, status in found:
+    for run_id, _, batch, status in runs:
         by_batch.setdefault(batch, set()).add((run_id, status))
     heads = {run_id for run_id, _ in by_batch.pop("")}
     assert len(heads) == 3
     assert heads > set(by_batch)
-    assert sorted({s for _, s in each}.pop() for each in by_batch.values()) == [
+    assert sorted(
+        {s for _, s in trials_of_batch}.pop() for trials_of_batch in by_batch.values()
+    ) == [
         "FINISHED",
         "KILLED",
     ]
@@ -133,10 +135,12 @@ def test_a_restarted_trial_stays_in_its_sweep(world):
 
 
 def test_what_is_deleted_in_guild_keeps_its_row(world):
-    before, found = rows(world), trials(world)
+    before, by_status = rows(world), trials(world)
     for gone in (
-        found["FINISHED"][:1],  # of the other trial one cannot see any more that it is of a sweep
-        found["FINISHED"][1:],
+        by_status["FINISHED"][
+            :1
+        ],  # of the other trial one cannot see any more that it is of a sweep
+        by_status["FINISHED"][1:],
         [run_id for run_id, _, batch, _ in live(world) if not batch],
     ):
         world(f"guild runs rm -y {' '.join(gone)}", code=None)  # of a grid, no batch is left there
@@ -144,7 +148,7 @@ def test_what_is_deleted_in_guild_keeps_its_row(world):
         assert rows(world) == before
 
 
-def test_a_running_run_that_is_deleted_in_guild_is_told_to_its_end(world):
+def test_a_running_run_that_is_deleted_in_guild_is_recorded_to_its_end(world):
     before, one = rows(world), trials(world)["FINISHED"][0]
     where = f"(SELECT run_uuid FROM tags WHERE key = 'run_id' AND value = '{one}')"
     ask(world, f"UPDATE runs SET status = 'RUNNING' WHERE run_uuid = {where}")
@@ -182,10 +186,10 @@ def test_a_sweep_that_was_stopped_and_deleted_keeps_its_row(world):
     assert rows(world) == before
 
 
-def _wait(found, before):
+def _wait(candidates, before):
     end = time.monotonic() + 60
     while time.monotonic() < end:
-        for path in found():
+        for path in candidates():
             if path.parents[1] not in before:
                 return path.parents[1]
         time.sleep(0.05)
@@ -219,7 +223,7 @@ def test_what_is_deleted_in_mlflow_stays_so_until_it_is_restored(world):
     check_points(world)
 
 
-def test_a_request_that_was_carried_out_twice_leaves_one_run(world):
+def test_a_request_that_was_executed_twice_leaves_one_run(world):
     from mlflow import MlflowClient
 
     before, one = rows(world), trials(world)["FINISHED"][0]
@@ -246,10 +250,10 @@ def test_imported_twice_and_synced_is_the_row_of_the_run_itself(world, tmp_path,
     turn = [*ways][[*ways].index(order) :] + [*ways][: [*ways].index(order)]
     for way in turn:
         for _ in range(2):
-            told = world.inside(ways[way])
+            output = world.inside(ways[way])
             assert rows(world) == before, way
             assert len(live(world)) == 7
-        assert " 0 imported" in told or " 0 sent" in told
+        assert " 0 imported" in output or " 0 sent" in output
     check_points(world)
 
 
@@ -261,20 +265,20 @@ def test_a_copied_guild_home_gives_the_rows_of_its_batches_and_of_runs_without_a
     world("guild run toy:train lr='[6e-3,7e-3]' --keep-batch -y", **quiet)
     world("guild run toy:broken -y", code=None, **quiet)
     world.inside("sync")
-    before, told = rows(world), live(world)
-    assert len(told) == 7 + 3 + 1
+    before, runs = rows(world), live(world)
+    assert len(runs) == 7 + 3 + 1
     (kept,) = (path.parents[1] for path in home(world).glob("runs/*/.guild/proto"))
-    assert kept.name in {run_id for run_id, *_ in told}
+    assert kept.name in {run_id for run_id, *_ in runs}
     shutil.copytree(home(world), tmp_path / "copied", symlinks=True)
     links = [path for path in (tmp_path / "copied/runs" / kept.name).iterdir() if path.is_symlink()]
     assert len(links) == 2
     for folder in ("copied/runs", "copied"):
         shutil.copy(tmp_path / "empty.db", tmp_path / "other.db")
         world.new_mlflow(tmp_path / "other.db")
-        said = world.inside(f"import {tmp_path / folder}")
-        assert said.endswith("11 runs read: 11 imported\n")
+        output = world.inside(f"import {tmp_path / folder}")
+        assert output.endswith("11 runs read: 11 imported\n")
         assert rows(world) == before
-        assert sorted(live(world)) == sorted(told)
+        assert sorted(live(world)) == sorted(runs)
         assert world.inside(f"import {tmp_path / folder}").endswith(" 0 imported\n")
     check_points(world)
     (tmp_path / "odd" / "mine" / ".guild").mkdir(parents=True)
@@ -284,7 +288,7 @@ def test_a_copied_guild_home_gives_the_rows_of_its_batches_and_of_runs_without_a
 
 @pytest.mark.parametrize("first", ["csv", "records", "sync"])
 def test_a_csv_is_no_second_row(world, tmp_path, first):
-    wanted = rows(world)
+    expected = rows(world)
     world.inside("export")
     shutil.copy(tmp_path / "empty.db", tmp_path / "other.db")
     world.new_mlflow(tmp_path / "other.db")
@@ -292,19 +296,19 @@ def test_a_csv_is_no_second_row(world, tmp_path, first):
     turn = {"csv": [csv, "sync"], "records": [csv, "import"], "sync": ["sync"]}[first]
     for line in [*turn, csv, csv]:
         world.inside(line)
-    found = rows(world)
-    assert len(found) == len(wanted)
+    actual = rows(world)
+    assert len(actual) == len(expected)
     batches = {batch for _, _, batch, _ in live(world) if batch}
     assert {run_id for run_id, *_ in live(world)} >= batches
     check_points(world)
-    if first != "csv":  # there is no CSV's word left
-        assert found == wanted
+    if first != "csv":  # no value comes from the CSV
+        assert actual == expected
 
 
 def test_records_read_back_are_those_of_the_runs(world):
     world.inside("export")
-    told = {record.run: record for record in read_all(world.root / "experiments" / "records")}
-    assert set(told) == {run_id for run_id, *_ in live(world)}
+    records = {record.run: record for record in read_all(world.root / "experiments" / "records")}
+    assert set(records) == {run_id for run_id, *_ in live(world)}
     for run_id, operation, batch, status in live(world):
-        assert (told[run_id].operation, told[run_id].status) == (operation, status)
-        assert told[run_id].batch == batch
+        assert (records[run_id].operation, records[run_id].status) == (operation, status)
+        assert records[run_id].batch == batch

@@ -1,4 +1,4 @@
-"""Which runs of a Guild home are a project's: told apart by where each was started from."""
+"""Runs of a shared Guild home are assigned to projects by the folder that they were started in."""
 
 import subprocess
 from pathlib import Path
@@ -79,7 +79,7 @@ def test_a_project_that_was_moved_keeps_the_runs_of_a_home_inside(here, tmp_path
     assert not GuildHome(here, outside).is_own(run(outside, started(gone)))
 
 
-def test_a_commit_tells_a_run_from_another_machine(here, tmp_path):
+def test_a_commit_identifies_a_run_from_another_machine(here, tmp_path):
     gone, home = tmp_path / "gone", tmp_path / "home"
     git = ["git", "-C", here.root, "-c", "user.name=a", "-c", "user.email=a@b"]
     for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
@@ -100,7 +100,7 @@ def test_an_operation_of_a_package_is_where_it_was_called(here, tmp_path):
     assert not owned.is_own(run(home, package))
 
 
-def test_projects_of_one_name_are_told_apart(tmp_path):
+def test_projects_of_one_name_are_distinguished(tmp_path):
     one, two = project(tmp_path / "a/same"), project(tmp_path / "b/same")
     home = tmp_path / "home"
     owned = GuildHome(one, home)

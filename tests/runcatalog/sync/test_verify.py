@@ -1,4 +1,4 @@
-"""`catalog verify` sees each damage to journals, results, checkpoints, MLflow and records, and repairs what it can."""
+"""`catalog verify` reports damage to journals, results, checkpoints, MLflow and records and repairs what it can."""
 
 import json
 import shutil
@@ -106,7 +106,7 @@ def change_record(shell):
         (change_record, "record: metrics differs from MLflow"),
     ],
 )
-def test_damage_is_seen(shell, damage, words):
+def test_damage_is_reported(shell, damage, words):
     damage(shell)
     printed = shell.inside("verify", code=1)
     assert words in printed

@@ -46,10 +46,10 @@ def plain(value: str) -> str:
 @example("- item | 1. x\\")
 @example("0" * 80)
 def test_a_cell_renders_its_text_literally(value):
-    made = setting_table.as_markdown(
+    page = setting_table.as_markdown(
         [setting_table.Row({"setting": markdown.escape(value, 200), "outcome": "end"})]
     )
-    rows, kinds = parsed_table(made)
+    rows, kinds = parsed_table(page)
     assert [len(row) for row in rows] == [2, 2]
     assert rows[1][0].replace("\u200b", "").split() == plain(value).split()
     assert rows[1][1] == "end"

@@ -6,7 +6,7 @@ from runcatalog.text import sentences
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "expected"),
     [
         ({"value": 0.93}, "93 % opening rate after 360 updates [86, 97]"),
         ({"value": 1.0}, "100 % opening rate after 360 updates [96, 100]"),
@@ -28,10 +28,10 @@ from runcatalog.text import sentences
          "50 % opening rate after 360 updates [40, 60]; imported: a list"),
     ],
 )  # fmt: skip
-def test_a_run_in_a_sentence(make, fields, said):
-    assert sentences.sentence(make(1, **fields)) == said.replace("return  ", "return\\_ ").replace(
-        "return\\_ ", "return "
-    )
+def test_a_run_in_a_sentence(make, fields, expected):
+    assert sentences.sentence(make(1, **fields)) == expected.replace(
+        "return  ", "return\\_ "
+    ).replace("return\\_ ", "return ")
 
 
 def test_killed_and_running_say_how_far(make):
@@ -44,7 +44,7 @@ def test_killed_and_running_say_how_far(make):
     )
 
 
-def test_which_options_were_used_is_said(make):
+def test_the_used_options_are_named(make):
     objective = make(1, value=0.5).result["objective"]
     run = make(
         1, result={"objective": objective, "variant": {"reward": "capped", "action": "tanh"}}

@@ -1,4 +1,4 @@
-"""The client of MLflow: a new database is made once, errors are told apart, drivers are named."""
+"""The client of MLflow: a new database is created once, errors are distinguished, drivers are named."""
 
 import http.server
 import importlib.util
@@ -36,14 +36,14 @@ def test_eight_processes_open_one_new_database(tmp_path):
     assert [process.wait() for process in started] == [0] * 8
     client = connect(uri)
     (experiment,) = [e for e in client.search_experiments() if e.name == "toy"]
-    found = client.search_runs([experiment.experiment_id])
-    assert [run.data.metrics for run in found] == [{"loss": 1.0}] * 8
+    runs = client.search_runs([experiment.experiment_id])
+    assert [run.data.metrics for run in runs] == [{"loss": 1.0}] * 8
 
 
-def test_a_copied_new_database_is_the_one_that_mlflow_makes(tmp_path, monkeypatch):
+def test_a_copied_new_database_equals_the_one_that_mlflow_creates(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     dumps = []
-    for name, folder in (("made", "one"), ("copied", "two")):
+    for name, folder in (("created", "one"), ("copied", "two")):
         (tmp_path / folder).mkdir()
         monkeypatch.chdir(tmp_path / folder)  # the place of the default experiment's artifacts
         connect(f"sqlite:///{tmp_path}/{name}.db")
@@ -120,7 +120,7 @@ def test_errors_of_the_database(client, tmp_path):
 
 
 class Broken(http.server.BaseHTTPRequestHandler):
-    """Answers each request with the status that its server has."""
+    """Answer every request with the server's status."""
 
     def do_GET(self):
         self.send_response(self.server.status)
@@ -173,7 +173,7 @@ def test_a_missing_driver_is_named():
         ("http://127.0.0.1:no", "Port could not be cast"),
     ],
 )
-def test_nobody_answers_at_an_address(address, why, monkeypatch):
+def test_an_address_without_a_server_is_an_error(address, why, monkeypatch):
     def no_retries(uri, **more):
         raise AssertionError("MLflow is asked, which tries again for minutes")
 
@@ -186,7 +186,7 @@ def test_nobody_answers_at_an_address(address, why, monkeypatch):
     assert "\n" not in line
 
 
-def test_a_database_in_a_missing_folder_is_an_error_and_makes_none(tmp_path):
+def test_a_database_in_a_missing_folder_is_an_error_and_is_not_created(tmp_path):
     path = tmp_path / "no" / "such" / "mlflow.db"
     with pytest.raises(MlflowError, match=f"there is no folder {path.parent}"):
         connect(f"sqlite:///{path}")

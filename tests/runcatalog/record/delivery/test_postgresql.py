@@ -26,7 +26,7 @@ def database():
         server.close()
 
 
-def test_a_database_that_refuses_or_is_away_is_asked_once(database, monkeypatch):
+def test_a_database_that_refuses_or_is_down_is_tried_once(database, monkeypatch):
     uri, connection = database
     connection.execute("CREATE ROLE stranger NOLOGIN")
 
@@ -46,7 +46,7 @@ def test_a_database_that_refuses_or_is_away_is_asked_once(database, monkeypatch)
         assert "\n" not in str(caught.value)
 
 
-def test_a_run_arrives_and_lost_points_come_back(project, monkeypatch, database):
+def test_a_run_is_delivered_and_lost_points_are_sent_again(project, monkeypatch, database):
     uri, connection = database
     directory = project / "runs" / "run"
     monkeypatch.setenv("RUN_DIR", str(directory))

@@ -1,4 +1,4 @@
-"""MLflow holds every point exactly once, whatever happens to it: real databases, a real server."""
+"""MLflow has every point exactly once, whatever fails: real databases, a real server."""
 
 import contextlib
 import math
@@ -96,7 +96,7 @@ def test_everything_arrives_and_sending_again_adds_nothing(project, finished):
     assert sorted(files) == ["figures/walk.txt", "result.json"]
 
 
-def test_a_copied_journal_with_nan_and_a_failure_is_told_as_it_was(project, monkeypatch):
+def test_a_copied_journal_with_nan_and_a_failure_is_sent_unchanged(project, monkeypatch):
     monkeypatch.setenv("RUN_DIR", str(project / "here"))
     run = record.start(record.Config(), study="toy")
     with contextlib.suppress(ZeroDivisionError), run:
@@ -111,9 +111,9 @@ def test_a_copied_journal_with_nan_and_a_failure_is_told_as_it_was(project, monk
     shutil.rmtree(run.directory)
     uri = f"sqlite:///{project}/other.db"
     run_id = publish(project / "copied", uri).mlflow_run_id
-    (found,) = runs_of(uri)
-    assert (found.info.status, found.info.run_name) == ("FAILED", "lr=0.1")
-    assert found.data.tags["reason"] == "ZeroDivisionError: division by zero"
+    (stored,) = runs_of(uri)
+    assert (stored.info.status, stored.info.run_name) == ("FAILED", "lr=0.1")
+    assert stored.data.tags["reason"] == "ZeroDivisionError: division by zero"
     points = stored_points(uri, run_id)
     assert [point[1:3] for point in points] == [(1, "loss"), (1, "return"), (2, "loss")]
     assert math.isnan(points[0][3])
@@ -145,20 +145,20 @@ def test_trials_hang_on_their_batch_and_a_lost_database_is_filled_again(project,
     assert stored_points(other, run_id) == logged(finished)
 
 
-def test_the_run_that_mlflow_run_made_is_used(project, toy, wait_until):
+def test_the_run_that_mlflow_run_created_is_used(project, toy, wait_until):
     from mlflow import MlflowClient
 
     uri = tracking_uri()
     client = MlflowClient(uri)
-    made = client.create_run("0")
-    client.log_param(made.info.run_id, "lr", "2e-2")  # as it was typed
-    environment = {"MLFLOW_RUN_ID": made.info.run_id, "RECORD_MLFLOW": "on"}
+    created = client.create_run("0")
+    client.log_param(created.info.run_id, "lr", "2e-2")  # as it was typed
+    environment = {"MLFLOW_RUN_ID": created.info.run_id, "RECORD_MLFLOW": "on"}
     assert toy.run("--updates", 2, "--lr", "2e-2", env=environment)[0] == 0
-    wait_until(lambda: client.get_run(made.info.run_id).info.status == "FINISHED")
+    wait_until(lambda: client.get_run(created.info.run_id).info.status == "FINISHED")
     (toy.directory / "journal" / "mlflow.json").unlink()
-    assert publish(toy.directory).mlflow_run_id == made.info.run_id
-    assert client.get_run(made.info.run_id).data.params["lr"] == "2e-2"
-    assert stored_points(uri, made.info.run_id) == logged(toy.directory)
+    assert publish(toy.directory).mlflow_run_id == created.info.run_id
+    assert client.get_run(created.info.run_id).data.params["lr"] == "2e-2"
+    assert stored_points(uri, created.info.run_id) == logged(toy.directory)
 
 
 def test_a_run_directory_takes_over_no_run_of_mlflow(project, finished):
@@ -192,7 +192,7 @@ def test_a_locked_database_delays_but_loses_nothing(project, finished, toys, wai
     assert late.run("--updates", 8, *LIGHT, env={"RECORD_MLFLOW": "on"})[0] == 0  # it does not wait
     log = late.directory / "journal" / "sender.log"
     wait_until(lambda: "locked" in log.read_text())
-    assert log.read_text().count("\n") == log.read_text().count("MLflow at")  # a line each
+    assert log.read_text().count("\n") == log.read_text().count("MLflow at")  # one per line
     other.execute("ROLLBACK")
     other.close()
     published = publish(late.directory)
@@ -200,7 +200,7 @@ def test_a_locked_database_delays_but_loses_nothing(project, finished, toys, wai
     ends_table.check("MLflow locked", *published.status[:2])
 
 
-def test_two_senders_at_once_make_one_database_and_one_run(project, finished):
+def test_two_senders_at_once_create_one_database_and_one_run(project, finished):
     code = f"from runcatalog.record.delivery.publish import publish; publish({str(finished)!r})"
     senders = [subprocess.Popen([prepared.python(), "-c", code]) for _ in range(2)]
     assert [sender.wait() for sender in senders] == [0, 0]
@@ -208,7 +208,7 @@ def test_two_senders_at_once_make_one_database_and_one_run(project, finished):
     assert stored_points(tracking_uri(), run.info.run_id) == logged(finished)
 
 
-def test_the_sender_delivers_while_nobody_waits(project, toy, wait_until):
+def test_the_sender_delivers_after_the_training_has_ended(project, toy, wait_until):
     process = toy.start("--updates", 10**6, *LIGHT, "--pause", 0.02, env={"RECORD_MLFLOW": "on"})
     wait_until(lambda: "offset" in str(read_json(toy.directory / "journal" / "mlflow.json")))
     (run,) = runs_of(tracking_uri())
@@ -223,7 +223,7 @@ def test_the_sender_delivers_while_nobody_waits(project, toy, wait_until):
 
 @contextlib.contextmanager
 def listener(port, answer):
-    """Takes connections, each of which `answer(connection)` serves; yields (its port, a list of them)."""
+    """Serve connections with `answer(connection)`; yield (port, list of connections)."""
     taken = []
     with socket.create_server(("127.0.0.1", port)) as server:
 
@@ -241,7 +241,7 @@ def listener(port, answer):
 
 
 def slowly(port):
-    """Returns what hands a connection on to a port, and each part of an answer back half a second later."""
+    """Return a function that forwards a connection to a port and delays every part of the answer by 0.5 s."""
 
     def copy(source, target, seconds):
         with contextlib.suppress(OSError):
@@ -303,12 +303,12 @@ def test_no_password_is_shown_or_kept():
     assert shown("http://127.0.0.1:5000") == "http://127.0.0.1:5000"
 
 
-def test_no_journal_is_one_line(tmp_path):
+def test_a_missing_journal_is_a_one_line_error(tmp_path):
     with pytest.raises(record.UserError, match=r"no run \("):
         publish(tmp_path)
 
 
-def test_a_database_whose_making_is_killed_is_made_again(tmp_path: Path) -> None:
+def test_a_database_whose_creation_is_killed_is_created_again(tmp_path: Path) -> None:
     """MLflow makes its tables in many steps; the real ones, since a kill hits them in between."""
     code = "import sys; from runcatalog.record.delivery import mlflow_client; mlflow_client.connect(sys.argv[1])"
     path = tmp_path / "mlflow.db"

@@ -71,7 +71,7 @@ def test_signals(toy, wait_until, number, case):
     assert errors == ""
 
 
-def test_sigkill_leaves_no_end_and_is_still_told(toy, wait_until):
+def test_sigkill_leaves_no_result_and_is_still_reported(toy, wait_until):
     toy.python = sys.executable
     process = toy.start("--updates", 10**6, "--every", 0)
     wait_until(lambda: toy.lines() > 100)
@@ -254,7 +254,7 @@ def test_a_run_that_is_alive_is_not_started_twice(toy, wait_until):
     assert last_session(toy.directory)["session"] == 1
 
 
-def test_a_directory_that_cannot_be_written_is_one_line(project, toys):
+def test_a_directory_that_cannot_be_written_is_a_one_line_error(project, toys):
     (project / "runs").mkdir()
     (project / "runs" / "file").write_text("")
     code, errors = toys("file/run").run("--updates", 3)

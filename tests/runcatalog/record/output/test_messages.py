@@ -43,7 +43,7 @@ def test_a_result_is_printed_as_its_row_in_the_catalog_has_it():
 @pytest.mark.parametrize(
     "also", [None, "many", [3], [{"name": "x"}], {"name": "x", "value": "many"}]
 )
-def test_a_further_number_that_is_none_is_left_out_as_in_the_catalog(also):
+def test_a_further_metric_of_none_is_left_out_as_in_the_catalog(also):
     objective = {"name": "rate", "value": 0.5, "kind": "rate", "count": 4, "also": also}
     record = RunRecord("ab" * 16, "toy:train", "toy", "FINISHED", result={"objective": objective})
     assert (
@@ -87,7 +87,7 @@ def test_what_is_printed_after_a_signal_continues_the_run(toy, wait_until):
     assert f"after {updates} updates" in done.stdout.splitlines()[-2], done.stdout + done.stderr
 
 
-def test_an_mlflow_that_cannot_be_reached_is_told_once(toy, wait_until):
+def test_an_unreachable_mlflow_is_reported_once(toy, wait_until):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         uri = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -129,7 +129,7 @@ def test_the_line_of_progress_is_on_the_terminal_alone(toy, tmp_path):
 
 
 @pytest.mark.parametrize(("setting", "shown"), [("1", True), ("0", False), (None, False)], ids=str)
-def test_a_variable_tells_whether_a_terminal_shows_the_output(monkeypatch, setting, shown):
+def test_a_variable_sets_whether_a_terminal_shows_the_output(monkeypatch, setting, shown):
     monkeypatch.delenv(terminal_output.VARIABLE, raising=False)
     if setting is not None:
         monkeypatch.setenv(terminal_output.VARIABLE, setting)
@@ -154,7 +154,7 @@ def reported(monkeypatch, capfd, reports, setting=None):
 @pytest.mark.parametrize(
     ("seconds", "lines"), [(59, 0), (300, 4), (2000, 9), (36_000, 59)], ids=str
 )
-def test_a_log_has_a_line_a_tenth_at_most_one_a_minute_and_one_in_ten_minutes(
+def test_a_log_has_a_line_per_tenth_at_most_one_a_minute_and_at_least_one_in_ten(
     monkeypatch, capfd, seconds, lines
 ):
     reports = [(now, now, seconds) for now in range(1, seconds + 1)]

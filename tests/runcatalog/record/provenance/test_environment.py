@@ -60,7 +60,7 @@ def test_commit_and_what_differs_from_it(tmp_path):
     assert len(digests) == 4
 
 
-def test_the_project_is_found_from_below(tmp_path, monkeypatch):
+def test_the_project_is_detected_from_a_subfolder(tmp_path, monkeypatch):
     monkeypatch.delenv("PROJECT_DIR", raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     (tmp_path / "guild.yml").write_text("")
@@ -99,7 +99,7 @@ def test_a_run_notes_every_effective_flag_cpu_and_versions(tmp_path, monkeypatch
 
 
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="no /proc/cpuinfo")
-def test_the_cpu_has_its_numbers_beside_its_name():
+def test_the_cpu_is_recorded_with_its_model_numbers():
     facts = Path("/proc/cpuinfo").read_text()
     if "cpu family" in facts:  # x86
         assert "(family " in environment.cpu_name()

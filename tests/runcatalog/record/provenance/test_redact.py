@@ -36,8 +36,8 @@ VALUES = st.text(LETTERS + "+/=_-!$%&*'\"\\ é", min_size=8, max_size=40).filter
 def test_the_value_of_a_secret_variable_is_nowhere(name, value, before, after):
     redactor = Redactor([{name: value}])
     assert value not in redactor.text(f"{before}{value}{after}").replace(HIDDEN, "\0")
-    told = redactor.value({"a": [f"x {value}"], value: 1})
-    assert value not in str(told).replace(HIDDEN, "\0")
+    redacted = redactor.value({"a": [f"x {value}"], value: 1})
+    assert value not in str(redacted).replace(HIDDEN, "\0")
 
 
 ENCODINGS = {
@@ -126,7 +126,7 @@ def test_names_of_metrics_and_artifacts_are_hidden():
         "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----",
     ],
 )
-def test_a_known_form_is_hidden_whoever_set_it(secret):
+def test_known_forms_of_secrets_are_hidden_everywhere(secret):
     shown = Redactor().text(f"before {secret} after")
     assert shown == f"before {HIDDEN} after"
 
@@ -192,21 +192,21 @@ def test_of_an_environment_only_what_can_change_a_run_is_published():
 def test_guilds_copy_of_the_environment_is_read_as_text(tmp_path):
     attrs = tmp_path / ".guild" / "attrs"
     attrs.mkdir(parents=True)
-    held = {
+    environment = {
         "A_TOKEN": "0123456789",
         "B": "x\ny",
         "C_PASSWORD": "line one\n two: 'three'",
         "D_KEY": "1e3",
     }
-    (attrs / "env").write_text(yaml.safe_dump(held))
-    assert guild_secrets(tmp_path) == {n: v for n, v in held.items() if n != "B"}
+    (attrs / "env").write_text(yaml.safe_dump(environment))
+    assert guild_secrets(tmp_path) == {n: v for n, v in environment.items() if n != "B"}
     for broken in ("{", "- a", "A_TOKEN: &a [b]\nB_TOKEN: *a\n", "\0", "A_TOKEN: {b: c}\n"):
         (attrs / "env").write_text(broken)
         assert guild_secrets(tmp_path) == {}
     assert guild_secrets(tmp_path / "nowhere") == {}
 
 
-def test_a_file_is_changed_only_if_it_holds_one(tmp_path):
+def test_a_file_is_changed_only_if_it_contains_a_secret(tmp_path):
     redactor = Redactor([{"A_TOKEN": "plain-secret"}])
     text, data = tmp_path / "log.txt", tmp_path / "video.mp4"
     text.write_text("with plain-secret in it\n")
@@ -222,7 +222,7 @@ def test_a_file_is_changed_only_if_it_holds_one(tmp_path):
 
 
 def test_values_of_flags_are_no_secrets_of_the_shell():
-    """Guild sets FLAG_NAME for each flag of a run."""
+    """Guild sets FLAG_NAME for the flags of a run."""
     shell = {"FLAG_LOSS_TOKENS": "model", "FLAG_KEYS": "kept-locks", "FLAG_API_KEY": "a1b2c3d4e5"}
     redactor = Redactor([shell])
     assert redactor.name("model/config.json") == "model/config.json"

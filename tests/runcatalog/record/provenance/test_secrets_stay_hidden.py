@@ -89,10 +89,10 @@ def send_from_another_shell(shell):
 
 @pytest.mark.parametrize("sender", ["on", "off"])
 def test_a_later_sync_from_another_shell_shows_nothing(leaky, sender):
-    told = leaky.leak(f"note='my {PASSWORD}'", RECORD_MLFLOW=sender)
-    told += leaky.leak("fail=yes", RECORD_MLFLOW=sender)
-    told += leaky.leak("silent=yes", RECORD_MLFLOW=sender)
-    assert "401 for" in told
+    output = leaky.leak(f"note='my {PASSWORD}'", RECORD_MLFLOW=sender)
+    output += leaky.leak("fail=yes", RECORD_MLFLOW=sender)
+    output += leaky.leak("silent=yes", RECORD_MLFLOW=sender)
+    assert "401 for" in output
     if sender == "on":
         leaky("python -m runcatalog.cli.main sync", DB_PASSWORD=PASSWORD)
     assert "DB_PASSWORD" not in leaky.env
@@ -103,13 +103,13 @@ def test_a_later_sync_from_another_shell_shows_nothing(leaky, sender):
         hidden.setdefault(name, set()).add(value)
     assert hidden["label"] == hidden["mlflow.runName"] == {f"try {HIDDEN}"}
     assert f"my {HIDDEN}" in hidden["note"]
-    assert any(f"401 for {HIDDEN}" in each for each in hidden["reason"])
-    assert any(f"cannot log in with {HIDDEN}" in each for each in hidden["reason"])
+    assert any(f"401 for {HIDDEN}" in stored for stored in hidden["reason"])
+    assert any(f"cannot log in with {HIDDEN}" in stored for stored in hidden["reason"])
     (result,) = (
-        json.loads(each) for each in hidden["mlflow.catalog.result"] if each.startswith("{")
+        json.loads(stored) for stored in hidden["mlflow.catalog.result"] if stored.startswith("{")
     )
     assert result["summary"] == f"as {HIDDEN}"
-    assert any(HIDDEN in each for each in hidden["command"])
+    assert any(HIDDEN in stored for stored in hidden["command"])
     files = published(leaky)
     assert {"log_tail.txt", "login.txt", "result.json"} <= {path.name for path in files}
     assert {"as-hidden.txt"} <= {path.name for path in files}
@@ -137,18 +137,18 @@ def test_what_was_published_before_runs_hid_their_secrets_stays_hidden(leaky):
     with closing(sqlite3.connect(leaky.root / "mlflow.db")) as database, database:
         database.execute("UPDATE tags SET value = '' WHERE key = 'mlflow.catalog.stamp'")
     leaky.inside("sync")
-    after = [each for each in tags(leaky) if each[0] != "mlflow.catalog.stamp"]
-    assert sorted(after) == sorted(each for each in before if each[0] != "mlflow.catalog.stamp")
+    after = [tag for tag in tags(leaky) if tag[0] != "mlflow.catalog.stamp"]
+    assert sorted(after) == sorted(tag for tag in before if tag[0] != "mlflow.catalog.stamp")
 
 
 def test_a_run_with_a_hidden_flag_goes_on(leaky):
     leaky.leak(f"note='my {PASSWORD}' fail=yes", RECORD_MLFLOW="off")
     (run,) = (leaky.root.parent / "guild/runs").iterdir()
     assert (run / ".guild/attrs/env").stat().st_mode & 0o777 == 0o600
-    told = leaky(f"guild run --restart {run.name} note=other -y", code=None)
-    assert "was started with" in told
-    told = leaky(f"guild run --restart {run.name} note='my {PASSWORD}' -y", code=None)
-    assert "was started with" not in told
+    output = leaky(f"guild run --restart {run.name} note=other -y", code=None)
+    assert "was started with" in output
+    output = leaky(f"guild run --restart {run.name} note='my {PASSWORD}' -y", code=None)
+    assert "was started with" not in output
     assert len((run / "journal/sessions.jsonl").read_text().splitlines()) == 2
 
 
@@ -171,7 +171,7 @@ def test_another_text_stays_and_a_longer_one_hides_what_it_repeats():
     assert still_hidden("try me", "try me") == "try me"
     before = json.dumps({"b": f"in with {HIDDEN} at 9", "c": f"x {HIDDEN}"})
     now = json.dumps({"a": 3, "b": "in with s1 at 9", "c": "x s2"})
-    wanted = {"a": 3, "b": f"in with {HIDDEN} at 9", "c": f"x {HIDDEN}"}
-    assert json.loads(still_hidden(now, before)) == wanted
+    expected = {"a": 3, "b": f"in with {HIDDEN} at 9", "c": f"x {HIDDEN}"}
+    assert json.loads(still_hidden(now, before)) == expected
     assert not is_hidden("yours", f"my {HIDDEN}")
     assert not is_hidden("my", "my")

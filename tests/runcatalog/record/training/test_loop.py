@@ -26,14 +26,14 @@ def test_a_target_of_zero_never_stops():
 
 
 @given(st.integers(1, 60), st.integers(0, 70), st.integers(1, 60))
-def test_an_action_is_due_at_each_multiple_and_at_the_end(update: int, interval: int, total: int):
+def test_an_action_is_due_at_every_multiple_and_at_the_end(update: int, interval: int, total: int):
     multiples = set(range(interval, 1000, interval)) if interval else set()
     expected = update in multiples or (interval > 0 and update == total)
     assert record.is_due(update, interval, total) == expected
 
 
 @given(st.integers(1, 100_000), st.integers(1, 500))
-def test_a_curve_has_about_as_many_points_as_asked_for(updates: int, points: int):
+def test_a_curve_has_about_the_requested_number_of_points(updates: int, points: int):
     logged = math.ceil(updates / record.log_interval(updates, points))
     assert min(updates, points) <= logged <= 2 * points
 
