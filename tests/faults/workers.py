@@ -4,9 +4,9 @@
 
 The trials of one batch run on four workers, at moments that a seed chooses something of the lab dies: a worker, which
 is started again later; once the scheduler; the link of a worker, which is in a network namespace of its own where that
-can be created (as root), and restored when its runs have moved to another worker; PostgreSQL, to which senders deliver, where it
-is installed. In the end every trial must have finished once, with the digests of the same trial that was not disturbed,
-and MLflow must hold what the journals hold.
+can be created (as root), and restored when its runs have moved to another worker; PostgreSQL, to which senders deliver,
+where it is installed. In the end every trial must have finished once, with the digests of the same trial that was not
+disturbed, and MLflow must hold what the journals hold.
 """
 
 import argparse
