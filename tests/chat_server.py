@@ -47,7 +47,7 @@ class ChatServer:
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._http.daemon_threads = True
-        self._http.handle_error = lambda *_: None  # whoever does not wait for an answer hangs up
+        self._http.handle_error = lambda *_: None  # clients that time out close the connection
 
     def __enter__(self) -> "ChatServer":
         threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()

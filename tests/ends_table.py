@@ -14,9 +14,9 @@ class Row(NamedTuple):
 
     Attributes:
         case: Its name.
-        how: How the test brings it about.
+        how: How the test causes it.
         test: `FILE::FUNCTION`, below tests/.
-        status: What the catalog then says.
+        status: The recorded status.
         reason: Verbatim; `…` stands for what differs from run to run.
     """
 

@@ -132,7 +132,7 @@ class Lab:
         return done.stdout
 
     def background(self, line: str, **env: str) -> subprocess.Popen[str]:
-        """Starts a line, in a process group of its own."""
+        """Start a line in a separate process group."""
         return self._process(
             f"exec {line}", shell=True, cwd=self.root, env=self.env | env, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -11,7 +11,7 @@ class MemoryReader(Reader):
         records: The runs.
 
     Attributes:
-        read: How many runs' curves were asked for.
+        read: Number of runs whose curves were read.
     """
 
     uri = "memory"

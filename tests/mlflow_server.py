@@ -1,4 +1,4 @@
-"""An MLflow server as a process of its own, for tests."""
+"""An MLflow server in a separate process, for tests."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""A PostgreSQL server as a process of its own, for tests; where PostgreSQL and its driver are installed."""
+"""A PostgreSQL server in a separate process, for tests; where PostgreSQL and its driver are installed."""
 
 import contextlib
 import importlib.util

@@ -1,4 +1,4 @@
-"""A small Slurm of its own in a folder, for tests: the controller, and nodes that are all this machine."""
+"""A private Slurm in a folder, for tests: the controller, and nodes that are all this machine."""
 
 import os
 import pwd

@@ -1,4 +1,4 @@
-"""Histories of small rooms, and flags of a transformer that trains on them in a moment."""
+"""Histories of small rooms, and flags of a small transformer trained on them."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ SMALL = {
 
 
 def recorded(folder: Path, size: int = 4, steps: int = 400) -> Path:
-    """Record histories of agents that learn for a moment, in a run's directory, and return it."""
+    """Record histories of briefly trained agents in a run's directory, and return it."""
     config = Config(size=size, limit=6, hidden=8, envs=4, lr=3e-2, terminating=False, test_tasks=0)
     recorded_by(config, grid.tasks(size), folder / "histories", steps)
     return folder

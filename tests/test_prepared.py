@@ -1,4 +1,4 @@
-"""A prepared Python does what the real one does."""
+"""A prepared Python behaves like the real one."""
 
 import hashlib
 import os

@@ -7,7 +7,7 @@ import pytest
 from cartpole.policy_gradient.env import MAX_STEPS, CartPoleBatch, random_starts
 
 
-def test_random_transitions_are_those_of_gymnasium_to_the_bit():
+def test_random_transitions_are_bit_equal_to_gymnasium():
     rng = np.random.default_rng(0)
     count, rounds = 100, 400  # 40,000 transitions
     envs = [gymnasium.make("CartPole-v1").unwrapped for _ in range(count)]

@@ -104,7 +104,7 @@ def test_initialisation_is_that_of_torch_and_differs_between_runs():
     assert all((again[name][0] == params[name][0]).all() for name in params)
 
 
-def test_a_stack_is_taken_apart_and_put_together():
+def test_a_stack_can_be_split_and_stacked_again():
     params = make(Shape((8, 4)), runs=3)
     single = [networks.take(params, run) for run in range(3)]
     assert single[0]["w0"].shape == (4, 8)

@@ -56,7 +56,7 @@ class Reference:
         return torch.distributions.Categorical(logits=outputs[..., :5]), outputs[..., 5]
 
     def update(self, actions):
-        """With the actions [S, E] of the other; the cells that it sees."""
+        """Rooms stepped with the actions [S, E]; returns the visited cells."""
         cells, losses = [], []
         for e, room in enumerate(self.rooms):
             path = []
@@ -140,7 +140,7 @@ def test_an_agent_depends_on_its_task_and_seed_alone():
 
 
 @pytest.mark.parametrize("stop", [1, 100, 137])
-def test_it_goes_on_to_the_bit(stop):
+def test_restored_agents_continue_bit_equal(stop):
     def new_agents():
         return a2c.SourceAgents(GOALS, settings(), Seeds(3))
 

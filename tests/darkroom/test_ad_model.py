@@ -26,7 +26,7 @@ SMALL = replace(
 
 
 def model_of(seed: int = 0, **changes) -> Transformer:
-    """One with weights large enough to tell tokens apart."""
+    """A model with weights large enough to distinguish tokens."""
     model = Transformer(replace(SMALL, **changes), torch.Generator().manual_seed(seed))
     generator = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
@@ -263,7 +263,7 @@ def test_the_window_has_the_latest_steps():
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_ring_is_the_window_until_it_is_full_and_goes_on_remembering(layout):
+def test_a_ring_equals_the_window_until_it_is_full_and_keeps_older_steps(layout):
     model = model_of(layout=layout, positions="time")
     context = windows(3, 30)
     ring = CachedPolicy(model, context.cells[:, 0], context.sizes, "ring")
@@ -403,7 +403,7 @@ def test_dropped_attention_is_attention_without_dropout_and_right_on_average(ste
     with torch.no_grad():
         mean = sum(causal_attention_with_dropout(*parts, 0.25) for _ in range(200)) / 200
         assert (mean - expected).abs().mean() < 0.05
-        # The first step sees itself alone: its value, grown, or nothing.
+        # The first step attends to itself alone: its value scaled by dropout, or zero.
         first = torch.stack(
             [causal_attention_with_dropout(*parts, 0.25)[:, :, 0] for _ in range(200)]
         )

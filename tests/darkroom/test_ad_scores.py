@@ -67,7 +67,7 @@ def test_random_agents_meet_their_goals_as_often_as_computed():
     assert metrics["held_out_5/met_by_5_random"] == by_chance[4]
 
 
-def test_the_interval_covers_as_often_as_it_says(monkeypatch):
+def test_the_interval_has_its_nominal_coverage(monkeypatch):
     """Means of 40 uniform numbers: 95 % of intervals have the true mean in them, about."""
     monkeypatch.setattr(scores, "RESAMPLES", 1000)
     rng = np.random.default_rng(1)
@@ -198,7 +198,7 @@ def test_a_study_has_one_run_per_split_and_seed(tmp_path, monkeypatch):
     }
     assert all(link.flags["shift"] == "2" for link in trained)
     assert all(link.after == {"histories": "histories 9"} for link in trained)
-    # An interrupted study goes on with the runs that it planned.
+    # An interrupted study continues with its planned runs.
     one = child_runs.plan(tmp_path / "study.json", links)
     again = child_runs.plan(
         tmp_path / "study.json", ad_study.planned_runs(ad_study.Config(splits="4 5", seeds="1 2 3"))

@@ -32,7 +32,7 @@ def trained(sources, tmp_path_factory) -> Path:
     return folder
 
 
-def test_killed_and_continued_it_is_the_same(trained, sources, tmp_path, monkeypatch):
+def test_a_killed_and_resumed_training_is_bit_equal(trained, sources, tmp_path, monkeypatch):
     """Killed 5 updates after its first checkpoint."""
     flags = {"histories": str(sources), **SMALL}
 
@@ -207,7 +207,7 @@ def test_a_task_in_both_parts_or_without_history_is_refused(sources, tmp_path):
     assert split.training == tuple(g for g in range(16) if g not in (2, 3, 10))
 
 
-def test_parts_are_kept_apart(sources):
+def test_training_validation_and_test_tasks_are_separate(sources):
     opened = task_split.open_histories(config_of(sources))
     splits = [
         task_split.split_tasks(config_of(sources, split=split, validation_share=0.25), opened)[0]
@@ -233,7 +233,7 @@ def offsets(goals, size: int) -> set[tuple[int, int]]:
 
 @pytest.mark.parametrize("order", [(4, 5, 7), (7, 4, 5)])
 def test_a_goal_is_in_the_same_part_of_all_rooms_that_it_lies_in(tmp_path, order):
-    """A model sees a cell relative to the centre and no size: both goals are the same to it."""
+    """Models get cells relative to the centre and no size, so that both goals look equal."""
     folders = [recorded(tmp_path / str(size), size=size, steps=30) for size in order]
     config = Config(
         **SMALL | {"histories": ",".join(map(str, folders)), "sizes": " ".join(map(str, order))},

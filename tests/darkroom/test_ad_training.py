@@ -57,7 +57,7 @@ def test_the_speed_counts_updates_alone(monkeypatch):
     assert meter.means() == {"loss": 1.5, "time/transitions_per_s": 20.0}
 
 
-def test_a_batch_in_parts_and_in_half_precision_is_the_batch(tmp_path, monkeypatch):
+def test_a_batch_in_parts_or_in_bf16_gives_the_same_update(tmp_path, monkeypatch):
     """Six windows at once, one by one, four and two; and products in bf16."""
     flags = SMALL | {"histories": str(recorded(tmp_path)), "batch_size": 6, "residual_dropout": 0.0}
     results = {}

@@ -50,7 +50,7 @@ def test_a_history_obeys_the_rules_of_its_room(folder):
                     cell, info = room.reset()
 
 
-def test_killed_and_continued_it_records_the_same(folder, tmp_path, monkeypatch):
+def test_a_killed_and_resumed_run_records_the_same(folder, tmp_path, monkeypatch):
     """Killed 7 updates after its second checkpoint, when the file has steps that are played again."""
     flags = SMALL | {"video": "none"}
 
@@ -69,7 +69,7 @@ def test_killed_and_continued_it_records_the_same(folder, tmp_path, monkeypatch)
     assert all((getattr(one, f) == getattr(two, f)).all() for f in histories.FIELDS)
 
 
-def test_the_result_says_how_good_the_agents_are(folder):
+def test_the_result_has_the_agents_returns(folder):
     result = json.loads((folder / "result.json").read_text())["result"]
     metrics = result["metrics"]
     assert result["env_steps"] == 15 * 3000

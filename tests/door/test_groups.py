@@ -1,4 +1,4 @@
-"""Environments in groups: the same bits as all together, whoever plays them."""
+"""Environments in groups: the same bits as all together, for any number of threads."""
 
 import numpy as np
 import pytest

@@ -73,7 +73,7 @@ class _Naive:
         return theta[4] @ hidden + theta[5]
 
     def _adam(self, tensor, gradient, commit=True):
-        """The change that Adam makes (Kingma and Ba 2015, algorithm 1)."""
+        """Adam's update (Kingma and Ba 2015, algorithm 1)."""
         first, second = self.moments.get(id(tensor), (0.0, 0.0))
         first = 0.9 * first + 0.1 * gradient
         second = 0.999 * second + 0.001 * gradient**2

@@ -82,7 +82,7 @@ def test_a_parameter_that_a_task_does_not_have_is_named():
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project of its own; nothing goes to MLflow."""
+    """A separate project, without MLflow."""
     for name in ("RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "guild.yml").write_text("")

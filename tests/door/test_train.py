@@ -37,7 +37,7 @@ SCRIPTS = {"ppo": train_ppo, "hnppo": train_hnppo}
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project of its own; nothing goes to MLflow."""
+    """A separate project, without MLflow."""
     for name in RUN_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "guild.yml").write_text("")
@@ -168,7 +168,7 @@ def test_a_series_of_tasks(project, few_worlds, monkeypatch):
         _train("hnppo", project / "4", monkeypatch, pretrained=str(first), freshcritic=False)
     with pytest.raises(record.UserError, match=r"pretrained.*missing there"):
         _train("ppo", project / "5", monkeypatch, pretrained=str(first))
-    # Each task has a normaliser of its own, as its flag says.
+    # Every task has its own normaliser, by its flag.
     _train("hnppo", project / "6", monkeypatch, pretrained=str(first), normalise_obs=False)
     third = project / "7"
     _train("hnppo", third, monkeypatch, pretrained=str(project / "6"), task="lever")

@@ -72,7 +72,7 @@ class Journal:
         )
 
     def gaps(self, names):
-        """Says which points a finished run lacks, or has twice."""
+        """Return the missing and duplicated points of a finished run."""
         if not self.result or self.result["status"] != "FINISHED":
             return []
         points = Counter((name, step) for name, step, _, _ in self.points().elements())

@@ -112,7 +112,7 @@ STORES = {  # kinds of MLflow, and who can be killed there
 
 
 class Arena:
-    """A project in a folder of its own, its MLflow, and a training.
+    """A project in a separate folder, its MLflow, and a training.
 
     Args:
         folder: An empty folder.
@@ -143,7 +143,7 @@ class Arena:
         self.strikes, self.most_senders = Counter(), 0
 
     def open(self):
-        """Starts what the processes are forked from."""
+        """Start the process from which the others are forked."""
         also = ["torch", "safetensors.torch"] if self.saving else []
         with (self.folder / "spawner.log").open("ab") as log:
             self.spawner = subprocess.Popen(
@@ -158,7 +158,7 @@ class Arena:
             raise RuntimeError((self.folder / "spawner.log").read_text())
 
     def strike(self, victims):
-        """Kills some processes at one moment; returns whether all of them were there to be killed."""
+        """Kill some processes at once; return whether all of them existed."""
         first = victims[0]
         if first == "sync" or (first == "sender" and not self._numbers("sender")):
             self._kill("training")  # else nothing would be sent
@@ -188,7 +188,7 @@ class Arena:
         return True
 
     def finish(self):
-        """Lets everything recover, as far as one sync does that."""
+        """Let everything recover as far as one sync can."""
         self.start_server()
         if self.training is not None:
             self.training.wait(PATIENCE)
@@ -210,7 +210,7 @@ class Arena:
         return process.returncode, lines
 
     def differences(self):
-        """Says how MLflow differs from the journals."""
+        """Return the differences between MLflow and the journals."""
         return differences(self.runs, self.database, self.stored, NAMES)
 
     def start_server(self):
@@ -270,7 +270,7 @@ class Arena:
         return self.chance.choice([point for point in points if point[3] in needs])
 
     def arm(self, victim, point):
-        """Lets the process of a role that makes a call next die at it."""
+        """Let the process of a role die at its next call of this kind."""
         fault = dict(zip(("call", "when", "word"), point, strict=False))
         path = self.faults / victim
         path.with_suffix(".new").write_text(json.dumps(fault))
@@ -309,7 +309,7 @@ class Arena:
         return bool(numbers)
 
     def _look(self):
-        """Takes note of who is dead."""
+        """Record which processes have died."""
         self.most_senders = max(self.most_senders, len(self._numbers("sender")))
         if self.training is not None and not self._numbers("training"):
             self.training.wait(PATIENCE)

@@ -30,7 +30,7 @@ def report(arena):
     return inject(arena, PLAN)
 
 
-def test_what_mlflow_holds_is_what_the_journals_hold(report):
+def test_mlflow_has_the_points_of_the_journals(report):
     assert report["differences"] == []
     assert report["again"].endswith(": 0 sent")
     status, lines = report["verified"]
@@ -54,7 +54,7 @@ def test_what_mlflow_holds_is_what_the_journals_hold(report):
         ("UPDATE runs SET lifecycle_stage = 'deleted'", "1 runs in MLflow"),
     ],
 )
-def test_the_comparison_reports_each_damage_of_the_database(
+def test_the_comparison_reports_every_damage_of_the_database(
     arena, report, tmp_path, damage, expected
 ):
     database = tmp_path / "damaged.db"

@@ -13,7 +13,7 @@ from runcatalog.record.lifecycle.status import last_session
 pytestmark = pytest.mark.timeout(900)  # the lab's processes take turns with all else that runs
 
 
-def test_each_trial_of_a_sweep_under_strikes_finishes_once(tmp_path):
+def test_every_trial_of_a_sweep_under_strikes_finishes_once(tmp_path):
     strikes = ["worker", "scheduler", "worker"]
     storm = Storm(tmp_path, workers=2, seed=2)
     try:
@@ -29,7 +29,7 @@ def test_each_trial_of_a_sweep_under_strikes_finishes_once(tmp_path):
         storm.close()
 
 
-def test_a_run_of_a_suspended_worker_goes_on_in_another_one_of_the_same_machine(tmp_path):
+def test_a_run_of_a_suspended_worker_continues_on_another_worker_of_the_same_machine(tmp_path):
     storm = Storm(tmp_path, workers=2, seed=1)
     lab = storm.lab
     try:
@@ -39,7 +39,7 @@ def test_a_run_of_a_suspended_worker_goes_on_in_another_one_of_the_same_machine(
         lab.wait(lambda: any(lab.home.glob("runs/*/checkpoints/*/checkpoint.json")))
         (run,) = storm.trials()
         busy = lab.wait(lambda: [w["name"] for w in storm.engine.workers() if w["running"]])[0]
-        # The process of its run goes on, beside that of the next attempt.
+        # The process of its run continues during the next attempt.
         os.kill(lab.pid(busy), signal.SIGSTOP)
         out, _ = storm.running.communicate(timeout=400)
         assert storm.running.returncode == 0, out

@@ -2,8 +2,8 @@
 
     python tests/faults/workers.py --kills 20 --trials 40 --seed 1
 
-The trials of one batch run on four workers, at moments that a seed chooses something of the lab dies: a worker, which
-is started again later; once the scheduler; the link of a worker, which is in a network namespace of its own where that
+The trials of one batch run on four workers, at moments that a seed chooses a process of the lab dies: a worker, which
+is restarted later; once the scheduler; the link of a worker, which is in a separate network namespace where that
 can be created (as root), and restored when its runs have moved to another worker; PostgreSQL, to which senders deliver,
 where it is installed. In the end every trial must have finished once, with the digests of the same trial that was not
 disturbed, and MLflow must hold what the journals hold.
@@ -54,7 +54,7 @@ class Namespaces:
         self.names = names
 
     def open(self):
-        """Makes them."""
+        """Create the namespaces."""
         self._ip("link", "add", "name", self.BRIDGE, "type", "bridge")
         self._ip("addr", "add", f"{NETWORK}.1/24", "dev", self.BRIDGE)
         self._ip("link", "set", self.BRIDGE, "up")
@@ -92,24 +92,24 @@ class Namespaces:
         return tried.returncode == 0
 
     def set_link(self, name, state):
-        """Pulls the cable of a machine, or puts it back: "down", "up"."""
+        """Set the link of a machine "down" or "up"."""
         self._ip("link", "set", f"{name}-here", state)
 
     def close(self):
-        """Removes them."""
+        """Remove the namespaces."""
         for name in self.names:
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
         subprocess.run(["ip", "link", "del", self.BRIDGE], capture_output=True)
 
 
 class Storm:
-    """A lab and what is done to it.
+    """A lab and its strikes.
 
     Args:
         folder: An empty folder.
         workers: Number of workers.
-        seed: Of who dies when.
-        apart: Whether workers are in network namespaces of their own.
+        seed: Chooses which process dies when.
+        apart: Whether workers are in separate network namespaces.
         database: Whether senders deliver to a PostgreSQL.
         say: Called with one line per strike.
     """
@@ -231,7 +231,7 @@ class Storm:
         return [run for run in self.lab.runs if (run / "journal").is_dir()]
 
     def problems(self, trials):
-        """Says what is wrong after a sweep of so many trials; [] if nothing is."""
+        """Return the problems after a sweep of so many trials."""
         directories = self.trials()
         problems = [] if len(directories) == trials else [f"{len(directories)} runs, not {trials}"]
         seeds = Counter()
@@ -268,7 +268,7 @@ class Storm:
         return others
 
     def in_mlflow(self):
-        """Says how MLflow differs from the journals after a sync."""
+        """Return the differences between MLflow and the journals after a sync."""
         self.postgresql.start()
         self.lab.wait(lambda: not self._senders(), 300)
         self.lab.good("catalog sync")

@@ -10,7 +10,7 @@ from rl.kernels import kernel
 
 
 def compat(package: str):
-    """The module of private parts; a failure says which package moved them."""
+    """The module of private parts; a failure names the package that moved them."""
     try:
         return __import__(f"rl.compat.{package}", fromlist=["*"])
     except ImportError as error:

@@ -22,7 +22,7 @@ FOREIGN = ("GUILD_", "MLFLOW_", "RUN_", "PROJECT_", "RECORD", "VIRTUAL_ENV", "CO
 
 @pytest.fixture
 def make():
-    """Returns a function that makes a run: `make(1, value=0.93, lr=5e-3)`."""
+    """Return a function that creates a record: `make(1, value=0.93, lr=5e-3)`."""
 
     def run(number: int, *, value: float | None = None, **fields) -> RunRecord:
         known = set(RunRecord.__dataclass_fields__)
@@ -104,7 +104,7 @@ class Shell:
         return done.stdout
 
     def catalog(self, line: str, *, code: int = 0) -> str:
-        """Runs `catalog …` as a command of its own."""
+        """Run `catalog …` in a separate process."""
         return self(f"{prepared.python()} -m runcatalog.cli.main {line}", code=code)
 
     def inside(self, line: str, *, code: int = 0) -> str:
@@ -148,13 +148,13 @@ def shell_in():
 
 @pytest.fixture
 def shell(shell_in, tmp_path: Path) -> Shell:
-    """A shell in the toy project, with a Guild home of its own."""
+    """A shell in the toy project, with a separate Guild home."""
     return shell_in(tmp_path)
 
 
 @pytest.fixture(scope="session")
 def wait_until():
-    """Returns a function that waits for a condition, and fails if it never comes."""
+    """Return a function that waits for a condition, and fails after a time limit."""
 
     def wait(condition, seconds=240):
         end = time.monotonic() + seconds

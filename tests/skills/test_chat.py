@@ -47,7 +47,7 @@ def test_a_server_without_structured_output_is_asked_without_it() -> None:
     assert ["response_format" in body for body in server.chats] == [True, False, False]
 
 
-def test_a_model_that_is_not_there_is_named() -> None:
+def test_a_missing_model_is_named() -> None:
     def answer(path, body):
         return 404, {"error": f"model '{body['model']}' not found"}
 
@@ -74,7 +74,7 @@ def test_a_busy_server_is_retried() -> None:
     assert len(server.requests) == 3
 
 
-def test_a_slow_server_is_not_waited_for() -> None:
+def test_a_slow_server_times_out() -> None:
     ended = threading.Event()
 
     def answer(path, body):
@@ -267,6 +267,6 @@ def test_an_answer_without_a_message_ends_the_run() -> None:
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:11434", "ftp://host", "http://", "http://host:high"])
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_an_invalid_address_is_refused(url: str) -> None:
     with pytest.raises(UserError, match="--url"):
         chat.check_url(url)

@@ -185,7 +185,7 @@ def test_success_at_the_last_step_is_terminated_and_truncated():
         (codes.GTG, codes.GOAL, cell(codes.BOX, 1), TOGGLE, NOTHING),
     ],
 )
-def test_what_spoils_a_mission(verb, kind, faced, action, expected):
+def test_actions_that_fail_a_mission(verb, kind, faced, action, expected):
     level = room((3, 2, faced), mission=(verb, 0, kind, 0))
     assert outcome(level, action) == expected
     level.strict[0] = False  # by BabyAI's rules, nothing does
@@ -224,7 +224,7 @@ def test_missions_that_the_engine_does_not_know_are_refused(name):
         bank(name, range(1))
 
 
-def test_wrong_calls_are_errors_that_name_the_argument():
+def test_wrong_calls_are_errors():
     engine = Engine("pkp0", 2)
     engine.reset(np.arange(2))
     for actions in ([0, 7], [-1, 0], [0]):

@@ -14,7 +14,7 @@ from skills.levels.stages import STAGES
 
 
 @pytest.mark.parametrize("stage", ["gtg1", "pkpc2", "tgl3", "all6", "nlm2"])
-def test_gymnasium_has_nothing_to_say_against_it(stage):
+def test_gymnasiums_checker_passes(stage):
     check_env(gymnasium.make(skills.env_id(stage)).unwrapped, skip_render_check=True)
 
 
@@ -35,7 +35,7 @@ def test_minigrids_wrappers_and_pictures_work():
     assert RGBImgPartialObsWrapper(env, tile_size=8).reset(seed=2)[0]["image"].shape == (56, 56, 3)
 
 
-def test_a_seed_is_a_level_and_then_others_follow():
+def test_a_seed_determines_a_level_and_its_successors():
     env = gymnasium.make(skills.env_id("gto1")).unwrapped
     first = [env.reset(seed=9)[1]["seed"], *(env.reset()[1]["seed"] for _ in range(3))]
     again = [env.reset(seed=9)[1]["seed"], *(env.reset()[1]["seed"] for _ in range(3))]

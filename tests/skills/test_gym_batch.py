@@ -83,7 +83,7 @@ def test_an_agent_plays_the_same_episodes_in_babyai(name: str) -> None:
     assert engine.success.any()
 
 
-def test_levels_to_learn_on_are_no_levels_to_be_judged_by() -> None:
+def test_training_seeds_and_evaluation_seeds_are_disjoint() -> None:
     config = Config(env="BabyAI-GoToObj-v0", bank=30, eval_episodes=20)
     learned, looked_at = training_levels(config)
     assert (len(learned), len(looked_at)) == (30, 20)

@@ -18,7 +18,7 @@ EPISODES = 100
 
 
 @pytest.mark.parametrize("folder", KEPT, ids=lambda folder: folder.name[:8])
-def test_an_agent_plays_as_its_record_says(folder: Path) -> None:
+def test_an_agents_results_are_those_of_its_record(folder: Path) -> None:
     committed = json.loads((EXPERIMENTS / f"records/skills/{folder.name[:8]}.json").read_text())
     assert committed["run"] == folder.name
     assert shlex.split((folder / ".guild/opref").read_text())[2:] == committed["operation"].split(

@@ -80,7 +80,7 @@ def test_every_lock_has_one_key_and_every_door_its_own_colour(name):
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_a_level_is_as_its_stage_says(name):
+def test_a_level_has_the_properties_of_its_stage(name):
     drawn, stage = generate.levels(name, SEEDS), STAGES[name]
     for cells, (x, y, direction) in zip(drawn.cells, drawn.agent, strict=True):
         things = (
@@ -108,7 +108,7 @@ def test_a_level_is_as_its_stage_says(name):
 
 
 def _room(cells, x, y):
-    """The cells of the agent's room, by spreading over all that is neither wall nor way."""
+    """The cells of the agent's room, by flood fill over all that is neither wall nor doorway."""
     inner = kinds(cells) != codes.WALL
     ways = (inner & np.roll(~inner, 1, 0) & np.roll(~inner, -1, 0)) | (
         inner & np.roll(~inner, 1, 1) & np.roll(~inner, -1, 1)
@@ -129,7 +129,7 @@ def test_random_actions_solve_less_than_three_per_cent_of_a_last_stage(name):
     assert show_levels.random_play(name, episodes, np.random.default_rng(1)) < 0.03 * episodes
 
 
-def test_a_mixture_holds_its_stages_in_equal_shares():
+def test_a_mixture_has_its_stages_in_equal_shares():
     verbs = generate.levels("all6", np.arange(4000)).mission[:, 0]
     shares = np.bincount(verbs, minlength=4) / 4000
     assert len(stage_table("all6")) == 4
@@ -167,7 +167,7 @@ def _next(engine: Engine) -> int:
     return int(engine.seeds[0])
 
 
-def test_a_level_without_a_way_has_no_solution():
+def test_an_unsolvable_level_has_no_solution():
     drawn = generate.levels("nlm2", SEEDS[:20])
     drawn.cells[drawn.cells & TOOL > 0] = codes.EMPTY
     assert solutions(drawn) == [None] * 20
@@ -185,7 +185,7 @@ def test_a_level_without_a_way_has_no_solution():
         ({"verb": "nlm", "rooms": (2, 2), "targets": ("goal",)}, "behind a door"),
     ],
 )
-def test_a_stage_that_cannot_be_is_refused(arguments, about):
+def test_an_impossible_stage_is_refused(arguments, about):
     with pytest.raises(ValueError, match=about):
         Stage(**arguments)
 

@@ -37,7 +37,7 @@ def _agent(number: int, shape: Shape = TINY, stage: str = "all0") -> NetworkAgen
 
 
 def _gate(experts: int, weights: list[float] | None = None) -> NetworkAgent:
-    """A gate, with given weights everywhere if there are any."""
+    """A gate, with constant mixture weights if `weights` has any."""
     agent = _agent(9, Shape(4, 24, 16, choices=experts))
     if weights is not None:
         agent.network.flat[:] = 0
@@ -149,12 +149,12 @@ def test_labels_are_what_the_teacher_gives_for_the_whole_episode() -> None:
     assert compared > 64 * 32 + 64
 
 
-def test_led_environments_do_what_the_teacher_would() -> None:
+def test_environments_of_the_teacher_share_take_the_teachers_actions() -> None:
     teachers = {verb: _agent(i) for i, verb in enumerate(VERBS[:4])}
     for teacher in teachers.values():
         weights = teacher.network.weights
         weights["head"][:] = weights["skip"][:] = 0
-        weights["head_bias"][:ACTIONS] = 50 * (np.arange(ACTIONS) == 2)  # forward, whatever it sees
+        weights["head_bias"][:ACTIONS] = 50 * (np.arange(ACTIONS) == 2)  # always forward
     student = _student(teachers)
     student.set_teacher_share(0.25)
     student.collect(1)
@@ -171,7 +171,7 @@ def _student(teachers: dict[str, NetworkAgent]) -> Distillation:
     )
 
 
-def test_a_student_becomes_its_teachers() -> None:
+def test_a_student_learns_the_policies_of_its_teachers() -> None:
     student = _student({verb: _agent(i) for i, verb in enumerate(VERBS[:4])})
     history = []
     for number in range(1, 41):
@@ -188,7 +188,7 @@ def _gate_learner(experts: dict[str, NetworkAgent]) -> GatePPO:
 
 
 def test_a_gate_learns_which_expert_to_choose() -> None:
-    """One expert acts at random, the other turns round and round, which is right beside the object alone."""
+    """One expert acts at random, the other always turns, which is right only next to the object."""
     wanders, turns = _agent(1), _agent(2)
     for agent in (wanders, turns):
         for name in ("head", "skip", "head_bias"):

@@ -62,7 +62,7 @@ def wholes(run_main, tmp_path_factory, specialists) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize(("script", "workers"), [(distill, 4), (moe, 2)])
-def test_a_run_that_broke_off_goes_on_to_the_same_bits(
+def test_an_interrupted_run_resumes_bit_equal(
     run_main, monkeypatch, tmp_path, specialists, wholes, script, workers
 ) -> None:
     flags = SHORT | specialists | {"workers": workers}
@@ -137,7 +137,7 @@ def test_a_mixture_cannot_teach(specialists, wholes) -> None:
         distill.Config(**specialists, workers=6, envs=48)
 
 
-def test_a_benchmark_that_broke_off_plays_only_what_is_missing(
+def test_an_interrupted_benchmark_plays_only_the_missing_episodes(
     run_main, monkeypatch, tmp_path, specialists
 ) -> None:
     chosen = f"{specialists['gtg']} {specialists['pkp']}"
@@ -227,7 +227,7 @@ def test_an_expert_that_is_sure_does_not_make_a_mixture_infinite() -> None:
     assert out[0, :7].argmax() == 3
 
 
-def test_an_animation_shows_every_step_and_the_gate_s_weights() -> None:
+def test_an_animation_shows_every_step_and_the_gates_weights() -> None:
     shape = Shape(4, 16, 8)
     experts = {
         name: NetworkAgent(
@@ -237,7 +237,7 @@ def test_an_animation_shows_every_step_and_the_gate_s_weights() -> None:
     }
     gate = Shape(4, 16, 8, choices=2)
     network = Network(gate, np.zeros(weight_count(gate), np.float32))
-    network.weights["head_bias"][0] = np.log(3)  # three quarters to the first, whatever it sees
+    network.weights["head_bias"][0] = np.log(3)  # three quarters to the first in every state
     mixture = Mixture(NetworkAgent(network), experts)
     played = play(mixture, "gtg0", [5], None)
     shown = gif.frames(mixture, "gtg0", 5)

@@ -55,7 +55,7 @@ def _locked(triples: np.ndarray, known: set[int]) -> set[int]:
 
 
 def _fitting(triples: np.ndarray, locked: set[int]) -> np.ndarray:
-    """A state of its own for keys whose locked door is known, and for locked doors whose key is carried."""
+    """A separate state for keys whose locked door is known, and for locked doors whose key is carried."""
     changed = triples.copy()
     carried = {colour for kind, colour, _ in triples[27:28] if kind == 5}
     for new, (kind, colour, state) in zip(changed, triples, strict=True):
@@ -181,7 +181,7 @@ def test_single_steps_equal_the_whole_sequence(keep_locks: bool) -> None:
 def test_gates_are_accurate() -> None:
     x = np.linspace(-20, 20, 4001, dtype=np.float32)
     zeros = np.zeros((1, len(x)), np.float32)
-    # An update gate shut by force: what comes out is the new gate, tanh.
+    # With the update gate closed, the output is the new gate, tanh.
     inputs = np.concatenate([zeros, zeros - 30, x[None]], 1)
     out = np.zeros_like(zeros)
     kernels.gru(inputs, np.zeros_like(inputs), np.zeros(len(x), np.float32), zeros, out)

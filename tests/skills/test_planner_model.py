@@ -54,7 +54,7 @@ def test_tokens_are_those_of_the_chat_template(taught: list[Demonstration]) -> N
 
 
 def test_it_learns_to_plan(taught: list[Demonstration]) -> None:
-    """Better than whoever always says what is most often right, in levels that it does not know."""
+    """Better than the most frequent answer, in unknown levels."""
     tokens = small_lm.tokenizer_for([example.prompt for example in taught])
     held_out = demonstrate("nlm0", range(30), record.Seeds(2), 0.2)
     texts, others = Texts.of(taught, tokens), Texts.of(held_out, tokens)

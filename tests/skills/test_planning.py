@@ -144,7 +144,7 @@ def test_a_search_continues_from_any_state() -> None:
         solutions(ball)
 
 
-def test_chance_is_worse_than_the_search_and_seeded() -> None:
+def test_random_planning_is_seeded_and_worse_than_the_search() -> None:
     first = _episodes(RandomPlanner(record.Seeds(1)), seeds=SEEDS[:24]).play()
     assert 0.1 < first.success.mean() < 0.9
     alone = _episodes(RandomPlanner(record.Seeds(1)), seeds=SEEDS[10:16]).play()
@@ -260,7 +260,7 @@ def test_an_invalid_answer_is_retried_with_the_reason(talks) -> None:
     np.testing.assert_array_equal(played.reward, same.reward)
 
 
-def test_after_two_invalid_answers_chance_decides(talks) -> None:
+def test_after_two_invalid_answers_a_sub_task_is_drawn_at_random(talks) -> None:
     planner, _ = talks(lambda body: prompts.answer("fly"))
     played = _episodes(planner, seeds=SEEDS[:6]).play()
     assert planner.replaced == played.calls.sum()
@@ -292,7 +292,7 @@ def played(run_main) -> Callable[..., dict]:
     return lambda folder, **flags: run_main(folder, llm, **DOES | flags)["result"]
 
 
-def test_a_run_whose_server_dies_goes_on_without_asking_twice(played, tmp_path: Path) -> None:
+def test_a_resumed_run_repeats_no_request_after_its_server_died(played, tmp_path: Path) -> None:
     left = [1000]
 
     def answer(path, body):
@@ -417,6 +417,6 @@ def test_an_agent_without_a_finished_run_is_named(played, monkeypatch, tmp_path:
         played(tmp_path / "run", planner="random", agent="dis", model="")
 
 
-def test_a_server_that_is_away_is_named(played, tmp_path: Path) -> None:
+def test_an_unreachable_server_is_named(played, tmp_path: Path) -> None:
     with pytest.raises(record.UserError, match=r"--url: no answer from http://127.0.0.1:9 .*docs"):
         played(tmp_path, url="http://127.0.0.1:9", retries=0)

@@ -43,8 +43,8 @@ def test_the_potential_follows_keys_and_locks(stage: str) -> None:
     assert values >= ({0, 0.5, 1, 1.5, 2} if stage == "nlm2" else {0, 0.5, 1})
 
 
-def test_an_episode_gets_nothing_but_what_it_began_with() -> None:
-    """Its discounted sum is minus the first potential, whatever was done; cut by time, the last one stays to be had."""
+def test_shaping_rewards_sum_to_minus_the_first_potential() -> None:
+    """The discounted sum is minus the first potential for any actions; a time limit adds the discounted last one."""
     rng, gamma, steps = np.random.default_rng(1), 0.97, 40
     potential = rng.random((steps + 1, 2)).astype(np.float32)
     terminated, truncated = np.zeros((2, steps, 2), bool)

@@ -55,7 +55,7 @@ def _rollout(stage: str, count: int, steps: int, network: Network) -> Rollout:
     return Rollout(Engine(stage, count), network, steps, seeds, shaping=False)
 
 
-def test_rollouts_are_what_the_environments_give_for_the_actions() -> None:
+def test_rollouts_equal_the_environments_stepped_with_the_same_actions() -> None:
     count, steps = 12, 100
     seeds = np.arange(count) + FIRST_TRAINING_SEED
     rollout = _rollout("pkp0", count, steps, _network(scale=50))
@@ -151,7 +151,7 @@ def test_episodes_do_not_depend_on_their_batch() -> None:
     assert 0 < together.rate < 1 or together.steps.max() == 121
 
 
-def test_films_of_known_missions_stay_when_new_ones_come() -> None:
+def test_film_parameters_of_known_missions_are_kept_when_missions_are_added() -> None:
     network, rollout = _network(), _rollout("pkp0", 4, 8, _network())
     rows = rollout.missions.rows(np.array([[2, 1, 5, 0], [2, 3, 6, 0]], np.uint8))
     first = network.film_tables(rollout.missions)

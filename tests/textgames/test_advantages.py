@@ -124,7 +124,7 @@ def test_deterministic_games_have_the_advantages_of_dynamic_programming(seed):
 
 
 def test_state_advantages_have_less_noise_than_outcome_advantages():
-    """Games with luck of their own, the same in all trajectories of a game, as in `FrozenLake`."""
+    """Random games with the same draws in all trajectories of a game, as in `FrozenLake`."""
     rng = np.random.default_rng(4)
     moves = rng.integers(6, size=(5, 3, 3))
     rewards = np.zeros((5, 3))

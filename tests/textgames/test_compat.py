@@ -15,7 +15,7 @@ def model():
     return Qwen2ForCausalLM._from_config(config, attn_implementation="eager")
 
 
-def test_the_attention_that_was_asked_for_is_named():
+def test_the_requested_attention_implementation_is_reported():
     assert compat.attention_implementation(model().config) == "eager", MOVED
 
 

@@ -135,7 +135,7 @@ def rank_1_of(process, script):
         time.sleep(0.01)
 
 
-def test_a_run_ends_with_its_second_process_and_resumes_to_the_bit(tmp_path, whole):
+def test_a_run_ends_with_its_second_process_and_resumes_bit_equal(tmp_path, whole):
     script = str(ROOT / "src/textgames/train.py")
     with (tmp_path / "output").open("w") as output:
         process = prepared.Process(

@@ -77,7 +77,7 @@ def test_the_curve_is_printed_with_those_of_random_and_optimal_play(trained, tmp
 
 
 def always_down(grid, player, turns):
-    """The chance that only going down, slips or not, gets to the goal: every way it can slip, one by one."""
+    """The probability that always going down reaches the goal, by enumeration of all slips."""
     won = 0
     for slips in itertools.product((-1, 0, 1), repeat=turns):
         y, x = divmod(player, len(grid))
@@ -171,7 +171,7 @@ def test_no_validation_game_has_a_level_of_an_earlier_training(
     )  # who knows
 
 
-def test_more_games_than_training_kept_out_are_refused(trained, tmp_path, monkeypatch):
+def test_more_games_than_the_training_excluded_are_refused(trained, tmp_path, monkeypatch):
     monkeypatch.setenv("RECORD_MLFLOW", "off")
     monkeypatch.setenv("RUN_DIR", str(tmp_path / "run"))
     config = Config(checkpoint=str(trained / "checkpoints"), val_data_num=501)
@@ -197,7 +197,7 @@ def test_a_checkpoint_over_4_bit_weights_is_refused_and_its_finished_run_is_play
     evaluate.main(replace(config, checkpoint=str(tmp_path / "packed")))
 
 
-def test_a_game_counts_from_the_turn_in_which_it_was_won():
+def test_a_game_counts_as_a_success_from_the_turn_in_which_it_was_won():
     def game(turns, success):
         return Trajectory(0, turns=[Turn("", "", "", 1, 0.0)] * turns, success=success)
 
@@ -207,6 +207,6 @@ def test_a_game_counts_from_the_turn_in_which_it_was_won():
     np.testing.assert_array_equal(curve, [0.25, 0.25, 0.5, 0.5])
 
 
-def test_a_checkpoint_has_to_be_named():
+def test_a_missing_checkpoint_flag_is_an_error():
     with pytest.raises(UserError, match="--checkpoint"):
         Config()

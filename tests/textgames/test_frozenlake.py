@@ -22,7 +22,7 @@ def peer(cells, player, slippery=True):
 
 
 @pytest.mark.parametrize("slippery", [True, False])
-def test_a_step_leads_where_gymnasiums_can(slippery):
+def test_transitions_are_those_of_gymnasium(slippery):
     config = GameConfig(env="frozenlake", slippery=slippery, max_steps=30)
     game = make_game(config)
     game.reset(SEEDS)
@@ -69,7 +69,7 @@ def test_a_seed_determines_map_and_slips():
 
 
 @pytest.mark.parametrize(("size", "frozen"), [(4, 0.8), (8, 0.8), (2, 0.5), (4, 0.3), (3, 1.0)])
-def test_a_map_does_not_depend_on_its_batch(size, frozen):
+def test_maps_are_valid_and_solvable(size, frozen):
     cells, player, _ = frozenlake.generate(np.arange(300), size, frozen)
     for grid, start in zip(cells, player, strict=True):
         assert (grid == frozenlake.GOAL).sum() == 1
@@ -119,7 +119,7 @@ def test_without_slips_the_optimal_player_takes_the_shortest_way():
     assert (rates.random <= rates.optimal + 1e-12).all()
 
 
-def test_random_players_reach_what_is_computed():
+def test_random_players_succeed_as_often_as_computed():
     config = GameConfig(env="frozenlake")
     seeds = np.arange(20_000)
     game, rng = make_game(config), np.random.default_rng(0)
@@ -143,7 +143,7 @@ def test_solutions_reach_the_goal(safe):
         assert game.success[0]
 
 
-def test_a_goal_behind_holes_has_no_way():
+def test_a_goal_behind_holes_is_unreachable():
     cells = np.zeros((1, 4, 4), np.uint8)
     cells[0, 1], cells[0, 3, 3] = frozenlake.HOLE, frozenlake.GOAL
     _, _, rng = frozenlake.generate(np.array([3]))
@@ -156,7 +156,7 @@ def test_a_goal_behind_holes_has_no_way():
     ("flags", "about"),
     [({"size": 1}, "--size"), ({"frozen": 0.0}, "--frozen"), ({"frozen": 2.0}, "--frozen")],
 )
-def test_flags_that_cannot_be_are_refused(flags, about):
+def test_impossible_flags_are_refused(flags, about):
     with pytest.raises(UserError, match=about):
         GameConfig(env="frozenlake", **flags)
 

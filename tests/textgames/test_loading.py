@@ -154,7 +154,7 @@ def test_trained_weights_are_saved_and_reloaded(started, tmp_path: Path, kind) -
         shutil.rmtree(tmp_path / "other")
 
 
-def test_lora_goes_into_what_it_was_trained_on(started, tmp_path: Path) -> None:
+def test_lora_is_merged_into_its_base_model(started, tmp_path: Path) -> None:
     """A LoRA on a checkpoint that is itself a LoRA on a full training; and none of them on the tiny model of others."""
     before = "tiny"
     for name, kind in (
@@ -233,7 +233,7 @@ def test_checkpointed_activations_give_the_same_gradients(started) -> None:
         torch.testing.assert_close(one, other)
 
 
-def test_a_model_of_the_hub_is_found_in_the_cache(started, tmp_path: Path, monkeypatch) -> None:
+def test_a_hub_model_is_loaded_from_the_cache(started, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     cached = tmp_path / "cache/models--some--small"

@@ -53,7 +53,7 @@ def test_log_probabilities_and_entropies_are_those_of_each_text_alone(kind, piec
         list(chain.from_iterable(entropies for _, entropies in expected)),
         atol=1e-4,
     )
-    logs.sum().backward()  # also through the pieces
+    logs.sum().backward()  # also across micro-batches
     assert all(weight.grad is not None for weight in model.parameters())
 
 
@@ -191,7 +191,7 @@ def test_the_divergence_penalty_reduces_the_divergence_from_the_reference():
     assert divergences[-1] < 0.5 * divergences[0]
 
 
-def test_the_divergence_is_never_negative_and_small_where_it_is_the_second_order():
+def test_the_divergence_is_non_negative_and_of_second_order_near_zero():
     logs = torch.linspace(-5, 0, 11)
     assert kl_divergence(logs, logs).abs().max() == 0
     assert (kl_divergence(logs, logs.flip(0)) >= 0).all()

@@ -17,7 +17,7 @@ LOGITS = torch.log(torch.tensor([0.5, 0.25, 0.15, 0.07, 0.03]))
         ({"temperature": 1.0, "top_p": 0.01}, 1), ({"temperature": 0.5, "top_p": 0.99, "top_k": 2}, 2),
     ],
 )  # fmt: skip
-def test_shares_are_those_of_the_likeliest_tokens(how, kept):
+def test_frequencies_are_those_of_the_truncated_distribution(how, kept):
     order = torch.tensor([3, 0, 4, 1, 2])  # the likeliest is not the first
     logits = LOGITS[order].expand(20_000, 5)
     tokens = sample(logits, torch.Generator().manual_seed(1), **how)
@@ -29,6 +29,6 @@ def test_shares_are_those_of_the_likeliest_tokens(how, kept):
     assert not shares[expected == 0].any()
 
 
-def test_without_a_temperature_the_likeliest_is_taken_and_nothing_is_drawn():
+def test_temperature_zero_takes_the_likeliest_token_without_a_random_draw():
     logits = torch.randn(50, 9, generator=torch.Generator().manual_seed(1))
     assert torch.equal(sample(logits, None, temperature=0), logits.argmax(-1))

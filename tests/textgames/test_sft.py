@@ -150,10 +150,8 @@ def test_after_wandering_the_solver_still_takes_shortest_ways(kind: str, tokeniz
 
 
 @pytest.mark.parametrize("kind", ["lake", "firm lake"])
-def test_after_wandering_on_ice_the_solver_knows_the_slips_if_it_did_before(
-    kind, tokenizer
-) -> None:
-    """What is learned from is a shortest way among those that get to the goal with the slips of the seed."""
+def test_after_wandering_on_ice_the_solver_uses_the_known_slips(kind, tokenizer) -> None:
+    """Demonstrations take a shortest way among those that reach the goal with the slips of the seed."""
     config = sft.Config(**GAMES[kind], context="whole", think=False, prompt="grid")
     chosen, _ = demonstrations.seeds(config, 80, 1)
     astray, game = 0, make_game(config)
@@ -324,7 +322,7 @@ def test_the_weights_with_the_lowest_validation_loss_are_kept(
         run.finish({})
 
 
-def test_it_learns_to_choose(started) -> None:
+def test_a_trained_model_chooses_as_demonstrated(started) -> None:
     """Of a bandit's two names, in either order, the one that the demonstrations choose; a chance of 1/2 before."""
     kind = {"env": "bandit", "train_levels": 64, "epochs": 30, "lr": 0.02, "val_data_num": 60}
     assert trained(started, "run", **kind)["result"]["metrics"]["greedy/success"] == 1.0

@@ -30,7 +30,7 @@ def test_every_step_is_that_of_the_rules(flags):
     for turn in range(40):
         which = rng.permutation(np.flatnonzero(~game.done))
         actions = rng.integers(5, size=len(which))
-        # Half of the games follow a solution, so that boxes come onto targets; some of them leave it again.
+        # Half of the games follow a solution, so that boxes are moved onto targets; some are moved away again.
         for i, b in enumerate(which):
             if b % 2 and turn < len(solutions[b]) - (b % 4 == 1):
                 actions[i] = solutions[b][turn]
@@ -50,7 +50,7 @@ def test_every_step_is_that_of_the_rules(flags):
     assert {-0.1, 10.9} <= met
 
 
-def test_a_box_that_leaves_a_target_costs():
+def test_moving_a_box_off_a_target_costs_reward():
     game = sokoban.Sokoban()
     text = "######\n#P√__#\n#____#\n#XO__#\n#____#\n######"
     signs = {sign: k for k, sign in enumerate(sokoban.SYMBOLS) if sign != "?"}
@@ -64,7 +64,7 @@ def test_a_box_that_leaves_a_target_costs():
 
 
 @pytest.mark.parametrize("flags", VARIANTS, ids=str)
-def test_a_level_does_not_depend_on_its_batch(flags):
+def test_levels_are_valid_and_solvable(flags):
     config, game, plain = begun(**flags)
     for level in plain:
         assert level.shape == (config.side, config.side)
@@ -89,7 +89,7 @@ def test_solutions_are_shortest_and_solve(flags):
     assert game.success.all()
 
 
-def test_what_cannot_be_solved_has_no_solution():
+def test_an_unsolvable_level_has_no_solution():
     _, game, _ = begun(SEEDS[:20])
     cells = game.cells.copy()
     cells[cells == sokoban.TARGET] = sokoban.WALL
@@ -121,7 +121,7 @@ def test_levels_are_as_hard_as_those_of_the_source():
 
 
 @pytest.mark.parametrize("flags", [{}, {"boxes": 2}, {"size": 8}], ids=str)
-def test_chances_are_what_random_players_get(flags, monkeypatch):
+def test_random_players_succeed_as_often_as_computed(flags, monkeypatch):
     config = GameConfig(env="sokoban", max_steps=9, **flags)
     seeds = levels.validation(config, 40)
     exact = bounds.success_rates(config, seeds, 12)
@@ -158,19 +158,19 @@ def test_a_seed_gives_the_same_level_in_every_batch():
         ({"search_depth": 2}, "--search-depth"),
     ],
 )
-def test_flags_that_cannot_be_are_refused(flags, about):
+def test_impossible_flags_are_refused(flags, about):
     with pytest.raises(UserError, match=about):
         GameConfig(env="sokoban", **flags)
 
 
 @pytest.mark.parametrize("size", range(5, 13))
-def test_as_many_boxes_as_are_allowed_find_a_place(size):
+def test_the_largest_allowed_number_of_boxes_can_be_placed(size):
     most = max(n for n in range(1, 5) if n == 1 or n <= (size - 2) ** 2 // 8)
     config = GameConfig(env="sokoban", size=size, boxes=most, search_depth=10)
     assert len(levels.level_keys(config, np.arange(3))) == 3
 
 
-def test_a_game_that_is_over_takes_no_action():
+def test_a_finished_game_ignores_actions():
     config, game, _ = begun(SEEDS[:2])
     for action in solver.solutions(config, SEEDS[:1])[0]:
         game.step(np.array([action]), np.array([0]))

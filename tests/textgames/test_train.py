@@ -64,13 +64,13 @@ def test_a_bandit_is_learned_from_reward_alone(trained, tmp_path):
         {"no_think_rl": True, "think": True, "loss_tokens": "all", "env": "frozenlake", "max_turns": 2},
     ],
 )  # fmt: skip
-def test_a_run_resumes_to_the_bit(trained, tmp_path, changed):
+def test_a_run_resumes_bit_equal(trained, tmp_path, changed):
     config = replace(TINY, **changed)
     whole = trained(config, "whole")
     same(trained(config, interrupted(tmp_path, 2)), whole)
 
 
-def test_a_run_that_failed_resumes_to_the_bit(trained, monkeypatch):
+def test_a_failed_run_resumes_bit_equal(trained, monkeypatch):
     whole = trained(TINY, "whole")
     update, count = Learner.update, 0
 
@@ -102,7 +102,7 @@ def test_the_step_size_is_constant_and_then_falls_linearly_to_zero(trained, monk
     assert rates == [(step, step * 1e-3) for step in (1.0, 1.0, 1.0, 0.5)]
 
 
-def test_a_run_resumes_to_the_bit_between_points_of_its_curve(trained, monkeypatch, tmp_path):
+def test_a_run_resumes_bit_equal_between_points_of_its_curve(trained, monkeypatch, tmp_path):
     monkeypatch.setattr(train, "POINTS", 2)  # a point every three updates
     config = replace(TINY, updates=6)
     whole = trained(config, "whole")
@@ -184,7 +184,7 @@ def jumping(monkeypatch):
 COLLAPSING = replace(TINY, updates=20, alarm="end", test_freq=100)
 
 
-def test_a_sign_of_collapse_ends_a_run_that_wants_it(trained, jumping):
+def test_a_sign_of_collapse_ends_a_run_by_option(trained, jumping):
     ended = trained(COLLAPSING)["result"]
     assert ended["objective"]["at"] == 15
     assert ended["variant"]["signs of collapse"] == "gradient at 15"
@@ -196,7 +196,7 @@ def test_a_sign_of_collapse_is_marked(trained, jumping):
     assert marked["variant"]["signs of collapse"] == "gradient at 15"
 
 
-def test_a_run_that_a_sign_has_ended_does_not_learn_on_when_it_goes_on(
+def test_a_run_ended_by_a_sign_of_collapse_does_not_continue_after_a_restart(
     trained, jumping, monkeypatch
 ):
     def breaking(*arguments):
@@ -230,7 +230,7 @@ def test_a_run_that_a_sign_has_ended_does_not_learn_on_when_it_goes_on(
         ),
     ],
 )
-def test_flags_that_do_not_fit_together_get_a_line(changed, words):
+def test_inconsistent_flags_are_one_line_errors(changed, words):
     with pytest.raises(UserError, match=words):
         replace(TINY, **changed)
 

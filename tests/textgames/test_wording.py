@@ -44,14 +44,14 @@ def meaning(game, reply):
 @pytest.mark.parametrize("env", GAMES)
 @settings(max_examples=300)
 @given(reply=ODD)
-def test_any_reply_is_read(env, reply):
+def test_every_reply_can_be_parsed(env, reply):
     assert wording.parse(GAMES[env], reply) == meaning(GAMES[env], reply)
 
 
 @pytest.mark.parametrize("env", GAMES)
 @settings(max_examples=200)
 @given(data=st.data())
-def test_what_stands_around_an_answer_does_not_matter(env, data):
+def test_text_around_an_answer_does_not_matter(env, data):
     game = GAMES[env]
     action = data.draw(st.integers(1, len(game.actions)))
     style = data.draw(st.sampled_from(["word", "number"]))
@@ -71,7 +71,7 @@ def test_what_stands_around_an_answer_does_not_matter(env, data):
     ["", "Up Down", "1 2", "11", "01", "+1", "1.0", "0", "5", "1 (Down)", "2 (Up)", "(Up)", "1(Up)", "Up.", "go Up",
      "<answer></answer>", "<answer>Up", "Up</answer>", "<answer>none</answer>Up", "<answer>Left, Up</answer>", "Üp"],
 )  # fmt: skip
-def test_what_is_not_clear_is_no_action(reply):
+def test_an_ambiguous_reply_is_no_action(reply):
     assert wording.parse(GAMES["sokoban"], reply) == 0
     assert wording.parse(GAMES["frozenlake"], reply) == 0
 
@@ -131,7 +131,7 @@ def bandit(seeds, **flags):
     return config, game
 
 
-def test_arms_pay_what_they_should():
+def test_arms_pay_rewards_of_their_distributions():
     seeds = np.arange(200_000)
     _, game = bandit(seeds)
     drawn = {}
@@ -191,7 +191,7 @@ def test_indistinguishable_names_are_refused(flags):
 
 
 @pytest.mark.parametrize("env", GAMES)
-def test_gymnasium_has_nothing_to_say_against_it(env):
+def test_gymnasiums_checker_passes(env):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(gymnasium.make(textgames.env_id(env), render_mode="ansi").unwrapped)

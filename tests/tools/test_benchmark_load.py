@@ -56,7 +56,7 @@ def test_a_loaded_machine_is_a_one_line_error(report, monkeypatch):
     assert not report.RESULTS.exists()
 
 
-def test_what_is_no_time_is_measured_at_any_load(report, monkeypatch):
+def test_benchmarks_without_times_run_at_any_load(report, monkeypatch):
     loads(monkeypatch, 3.2)
     (row,) = measured(report, timed=False)
     assert row["load"] == 3.2

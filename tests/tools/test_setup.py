@@ -1,4 +1,4 @@
-"""The set-up: what it says where it cannot go on, and a lock that installs anywhere."""
+"""The set-up script: its error messages, and a lock file that installs anywhere."""
 
 import re
 import shutil
@@ -75,13 +75,13 @@ def test_no_python_at_all(checkout):
     assert re.fullmatch(r"No Python 3\.11, 3\.12 or 3\.13 found: [^\n]+\n", output)
 
 
-def test_a_build_of_torch_that_there_is_not(checkout):
+def test_a_build_of_torch_that_does_not_exist(checkout):
     status, output = run(checkout, "tools/setup", PATH="/usr/bin:/bin", TORCH="gpu")
     assert (status, output) == (1, "TORCH=gpu: it is cpu or cuda.\n")
 
 
 def test_a_place_that_cannot_be_written_to(checkout):
-    (checkout / ".venv").touch()  # whoever runs this test, root too
+    (checkout / ".venv").touch()  # for root too
     status, output = run(checkout, "tools/setup", PATH="/usr/bin:/bin")
     assert (status, len(output.splitlines())) == (1, 1)
     assert "a checkout cannot be written to" in output

@@ -1,4 +1,4 @@
-"""A committed sweep of learning rates, imported into an MLflow of its own by the command that a user types."""
+"""A committed sweep of learning rates, imported into a separate MLflow by the command that a user types."""
 
 import json
 import shutil

@@ -81,7 +81,7 @@ def is_in_view(page, selector: str) -> bool:
     )
 
 
-def test_the_headline_of_each_study(front):
+def test_the_headline_of_every_study(front):
     front.home()
     listed = rows(front, "results")
     titles = [row[0] for row in listed if not any(row[1:])]

@@ -46,7 +46,7 @@ METHODS = {  # module: class and methods to watch, by role
 
 
 def role():
-    """Returns what this process is, None if it is none of the arena's."""
+    """Return the role of this process, None outside of the arena."""
     line = " ".join(sys.orig_argv)
     return next((name for name, word in ROLES.items() if word in line), None)
 
@@ -82,7 +82,7 @@ def words(arguments):
 
 
 def watch(owner, name, me, call):
-    """Puts a function in the place of another that does the same and may die before or after it."""
+    """Replace a function by one that does the same and may kill the process before or after the call."""
     real = getattr(owner, name)
 
     @functools.wraps(real)
@@ -140,7 +140,7 @@ class Hook:
 
 
 def hurry():
-    """Makes a sender send often, whatever else the machine does."""
+    """Let a sender send often on a busy machine."""
     real_select, real_sleep = select.select, time.sleep
     select.select = lambda r, w, x, t=None: real_select(
         r, w, x, HURRY if t is None else min(t, HURRY)
@@ -150,7 +150,7 @@ def hurry():
 
 
 def prepare(me):
-    """Watches what a role is watched for."""
+    """Watch the calls of a role at which it may be killed."""
     if me in ("training", "sender", "sync"):
         watch(os, "replace", me, "os.replace")
         watch(os, "fsync", me, "os.fsync")
@@ -167,7 +167,7 @@ def prepare(me):
 
 
 def hand_over(me, path):
-    """Lets the spawner fork the process that this one was to be; ends with its exit code."""
+    """Let the spawner fork this process's program; exit with its exit code."""
     request = {"role": me, "argv": sys.orig_argv[1:], "cwd": os.getcwd(), "env": dict(os.environ)}
     with socket.socket(socket.AF_UNIX) as spawner:
         spawner.connect(str(path))

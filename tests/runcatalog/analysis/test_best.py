@@ -12,7 +12,7 @@ def objectives(values, count=0, goal="max"):
     return [{"name": "x", "value": value, "goal": goal, **counted} for value in values]
 
 
-def test_a_setting_is_best_only_where_the_interval_says_so():
+def test_a_setting_is_best_only_where_intervals_separate_it():
     clear = [objectives([0.1, 0.12, 0.11]), objectives([0.9, 0.92, 0.91])]
     assert best(clear) == (1, [])
     wide = [*clear, objectives([0.2, 0.95, 0.93])]

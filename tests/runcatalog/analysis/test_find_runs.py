@@ -60,7 +60,7 @@ def test_a_name_that_is_a_flag_and_a_metric_is_the_flag(make):
         ("lr=" + "9" * 5000, ""),
     ],
 )
-def test_a_wrong_name_or_value_is_one_clear_error(make, query, words):
+def test_a_wrong_name_or_value_is_a_one_line_error(make, query, words):
     run = make(1, lr=1e-3, clip_coef=0.2, task="pull").with_points({"opening_rate": [(0, 0.5)]})
     if not words:
         assert find([run], query) == []
@@ -247,7 +247,7 @@ def committed():
     return MemoryReader(read_all(ROOT / "experiments/records"))
 
 
-def test_the_names_that_the_help_mentions_are_there(committed):
+def test_the_names_in_the_help_exist(committed):
     text = main.parser()._subparsers._group_actions[0].choices["search"].format_help()
     for line in re.findall(r"^  (?:flags|metrics|dates|a name alone[^:]*:) +(.*)", text, re.M):
         for query in filter(None, re.split(r"   +|, | *\([^)]*\)", line)):

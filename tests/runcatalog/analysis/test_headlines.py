@@ -63,7 +63,7 @@ def test_the_newest_run_of_a_seed_counts(measure, make):
     assert measured.left_out == 0
 
 
-def test_what_does_not_count(measure, make):
+def test_marked_and_failed_runs_do_not_count(measure, make):
     records = [
         make(1, value=0.1, seed=1, retracted="a bug"),
         make(2, value=0.3, seed=2, superseded_by="00000003"),

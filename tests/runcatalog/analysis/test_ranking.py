@@ -52,7 +52,7 @@ def test_a_single_seed_ranks_below_points_of_several_seeds_and_is_listed(make):
 
 
 def test_ranked_by_the_worse_end_of_the_interval(make):
-    """The better mean with the wider spread stands second, whichever way is good."""
+    """The better mean with the wider spread ranks second, for both goals."""
     wide, narrow = [0.2, 1.0, 1.0, 1.0], [0.7, 0.72, 0.74, 0.76]
     runs = mean_kind([*seeds(make, 1, wide, lr=1), *seeds(make, 10, narrow, lr=2)])
     assert lrs(ranked(runs)) == [2, 1]
@@ -178,7 +178,7 @@ def test_a_batch_is_named_by_its_operation_and_is_no_run_itself(make):
     assert len(ranked([head, *trials]).runs) == 3
 
 
-def test_not_more_than_asked_for_and_not_wider_than_the_terminal(make):
+def test_the_table_has_the_requested_rows_and_the_terminals_width(make):
     runs = [make(n, value=n / 50, lr=n, a_very_long_name=f"value {n}" * 9) for n in range(20)]
     lines = ranking.as_table(ranked(runs), 3, 60)
     assert sum(bool(re.match(r" *\d+\.", line)) for line in lines) == 3

@@ -62,7 +62,7 @@ def test_numbers_of_a_finished_run_are_not_changed(lab, make):
     assert '"label": "another"' in after["00000003.json"]  # the others are exported
 
 
-def test_a_run_that_had_not_finished_may_go_on(lab):
+def test_an_unfinished_run_may_continue(lab):
     run = stored(lab, 5)
     lab.store.tag(run.id, {"wall_seconds": "9.0"})
     lab.store.client.set_terminated(run.id, "FINISHED")
@@ -117,7 +117,7 @@ def test_a_trial_that_is_retracted_is_left_out_of_its_batch(lab):
         ("forget 00000001 --superseded-by 00000002 --why x", "cannot supersede itself"),
     ],
 )
-def test_what_cannot_be_marked_is_named(lab, line, words):
+def test_a_run_that_cannot_be_marked_is_named(lab, line, words):
     before = texts(lab)
     assert words in lab.inside(line, code=1)
     assert texts(lab) == before

@@ -103,7 +103,7 @@ def test_queries_of_an_sqlite_store_exit_as_grep_does_and_import_no_mlflow(shell
         (f"import {SMALL} --tracking-uri sqlite:////proc/none/x.db", 1, "/proc/none"),
     ],
 )
-def test_errors_are_one_line(shell, line, code, words):
+def test_errors_are_one_line_long(shell, line, code, words):
     text = shell.catalog(line, code=code)
     assert words in text
     assert len([shown for shown in text.splitlines() if shown.startswith("catalog: ")]) <= 1
@@ -164,7 +164,7 @@ def test_from_guild_to_the_catalog(ran, tmp_path):
     assert "9 runs in" in shell.catalog("sync")
     again = shell.inside("sync")
     assert again.endswith("0 sent\n")
-    # Nothing is published unasked: what ran here stands in a page of its own, with its figures.
+    # Nothing is published unasked: runs of this machine are on a separate page, with its figures.
     output = shell.inside("render")
     assert "9 runs are not exported: see runs_local.md" in output
     assert "No runs yet" in committed(shell.root)
@@ -229,7 +229,7 @@ def test_from_guild_to_the_catalog(ran, tmp_path):
     shell.inside("render")
     assert committed(shell.root) == text
 
-    # A clone has the same bytes, figures included; with the runs beside it too.
+    # A clone renders the same bytes, figures included; with local runs too.
     figure = (shell.root / "experiments/toy/figures/sweep.svg").read_bytes()
     (shell.root / "experiments/toy/figures/sweep.svg").unlink()
     shell.new_mlflow(tmp_path / "other.db")

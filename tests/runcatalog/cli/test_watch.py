@@ -177,7 +177,7 @@ def test_a_long_journal_is_read_from_its_end(project, jobs):
     assert job.last["x"] != job.last["x"]
 
 
-def test_new_resumed_and_unrecorded_runs_are_handled(project, jobs):
+def test_running_and_ended_runs_are_listed_and_a_resumed_one_runs_again(project, jobs):
     runs = project.root / "runs"
     (runs / "no-run").mkdir(parents=True)
     (runs / "torn" / "journal").mkdir(parents=True)
@@ -293,7 +293,7 @@ def _in_a_terminal():
 
 
 class Terminal:
-    """A command in a terminal of its own."""
+    """A command in a separate terminal."""
 
     def __init__(self, shell, *arguments):
         outer, inner = pty.openpty()

@@ -2,7 +2,7 @@
 
     python tests/runcatalog/cluster/slurm_jobs.py
 
-A Slurm of its own (munged, slurmctld, two slurmd) is started on this machine, and a lab beside it. Runs that are
+A private Slurm (munged, slurmctld, two slurmd) is started on this machine, and a lab beside it. Runs that are
 interrupted have to give the digests of a run that was not. It takes four minutes, since a time limit of Slurm has at
 least one, and skips with a line where Slurm is not installed.
 """
@@ -145,7 +145,7 @@ class Cluster:
 
 
 def time_limit(cluster):
-    """The warning before the time limit: the run writes a checkpoint and goes on in another job."""
+    """The warning before the time limit: the run writes a checkpoint and continues in another job."""
     flags = "updates=900 every=100000 seed=1"  # no checkpoint is due before the warning
     first = cluster.submit("--time=1", "--signal=B:USR1@10", "--nodelist=node1", "--gres=gpu:1")
     cluster.wait_for_workers(f"node1-{first}")
@@ -160,7 +160,7 @@ def time_limit(cluster):
 
 
 def cancelled(cluster):
-    """`scancel`: the run goes on in another job from its last checkpoint."""
+    """`scancel`: the run continues in another job from its last checkpoint."""
     first, second = cluster.interrupted(
         "updates=150 every=10 seed=2", lambda job: cluster.slurm.run("scancel", job)
     )
@@ -170,7 +170,7 @@ def cancelled(cluster):
 
 
 def node_down(cluster):
-    """A node goes down: the run goes on in another job, Slurm queues the lost one again."""
+    """A node goes down: the run continues in another job, Slurm queues the lost one again."""
     first, second = cluster.interrupted(
         "updates=300 every=10 seed=3", lambda job: cluster.slurm.kill_node("node1")
     )
@@ -181,7 +181,7 @@ def node_down(cluster):
 
 
 def preempted(cluster):
-    """`scontrol requeue`, as preemption does: the run goes on elsewhere, the job comes back."""
+    """`scontrol requeue`, as preemption does: the run continues elsewhere, the job is started again."""
     first, second = cluster.interrupted(
         "updates=150 every=10 seed=4", lambda job: cluster.slurm.run("scontrol", "requeue", job)
     )

@@ -20,7 +20,7 @@ from runcatalog.cluster.engines import Needs
 
 @pytest.fixture
 def job(tmp_path):
-    """Returns a function that makes an attempt of a run whose command is Python code."""
+    """Return a function that creates an attempt of a run whose command is Python code."""
 
     def make(code: str, run: str = "", attempt: int = 1, **fields) -> Job:
         run = run or uuid.uuid4().hex
@@ -105,7 +105,7 @@ def test_a_stale_attempt_is_refused(lab, engine, job):
     one.close()
 
 
-def test_a_suspended_worker_is_lost_and_what_it_ran_ends_when_it_wakes(lab, engine, job):
+def test_a_suspended_worker_is_lost_and_its_runs_end_when_it_continues(lab, engine, job):
     sent = job("import time; time.sleep(600)")
     place = engine.submit(sent)
     process = psutil.Process(lab.pid(place.machine))
@@ -147,7 +147,7 @@ def test_needs_select_workers(lab, engine, job):
 
 
 @pytest.mark.parametrize("given", ["none", "of another lab"])
-def test_without_a_certificate_of_the_lab_nothing_is_answered(lab, engine, tmp_path, given):
+def test_connections_without_a_certificate_of_the_lab_are_refused(lab, engine, tmp_path, given):
     if given == "none":
         address = engine.workers()[0]["address"].replace("tls://", "tcp://")
 
@@ -171,7 +171,7 @@ def test_without_a_certificate_of_the_lab_nothing_is_answered(lab, engine, tmp_p
     other.close()
 
 
-def test_what_fits():
+def test_which_workers_fit_the_needs():
     worker = {"name": "gpu7", "gpus": ["NVIDIA RTX 3090"], "gpu_memory": 25.8, "memory": 64.0}
     assert fits(worker, Needs(gpu=1, gpu_memory=24, memory=32, machine="gpu7"))
     assert not fits(worker, Needs(gpu=2))
@@ -180,11 +180,11 @@ def test_what_fits():
     assert not fits(worker, Needs(machine="gpu8"))
 
 
-def test_who_waits_longest_is_notified_first_of_a_free_slot(lab, engine, job):
+def test_the_longest_waiting_submitter_is_notified_first_of_a_free_slot(lab, engine, job):
     lab.wait_for_workers(engine, "box1", "box2")
     sent = [job("import time; time.sleep(600)") for _ in range(3)]
-    patient = DaskEngine(replace(lab.settings, lease=600))  # nobody looks at the runs meanwhile
-    places_ = [patient.submit(item) for item in sent[:2]]
+    patient = DaskEngine(replace(lab.settings, lease=600))  # no submitter polls meanwhile
+    slots = [patient.submit(item) for item in sent[:2]]
     patient.close()
     lab.wait(lambda: all(worker["running"] for worker in engine.workers()))
     assert "busy or drained" in engine.submit(sent[2])
@@ -201,7 +201,7 @@ def test_who_waits_longest_is_notified_first_of_a_free_slot(lab, engine, job):
         thread.start()
         time.sleep(2)  # so that the first one is known there before the second
     assert notified == []
-    for number, place in enumerate(places_):
+    for number, place in enumerate(slots):
         engine.stop(place, sent[number].run, 1, signal.SIGKILL)
         threads[number].join(60)
         assert notified == ["first", "second"][: number + 1]

@@ -104,7 +104,7 @@ def test_no_file_is_written_outside_of_the_run(tmp_path, name):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["here", "there"]
 
 
-def test_what_belongs_to_the_submitter_is_not_overwritten():
+def test_files_of_the_submitter_are_not_overwritten():
     own = [
         "./.guild/attrs/flags",
         ".guild//attrs/flags",
@@ -117,7 +117,7 @@ def test_what_belongs_to_the_submitter_is_not_overwritten():
     assert all(is_mirrored(name) for name in [".guild/attrs/result", "result.json"])
 
 
-def test_an_archive_arrives_whole_or_not_at_all(tmp_path):
+def test_an_archive_is_unpacked_completely_or_not_at_all(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a/file").write_text("content")
     (tmp_path / "a/link").symlink_to("file")

@@ -17,7 +17,7 @@ def result(run):
 
 
 def new_run(lab, known):
-    """Waits for a run that is none of `known` and has begun elsewhere."""
+    """Wait for a new run, not in `known`, that has started on a worker."""
 
     def begun():
         fresh = [run for run in lab.runs if run not in known]
@@ -61,7 +61,7 @@ def test_the_trials_of_a_batch_run_side_by_side(lab, engine):
     before = set(lab.runs)
     lab.good("guild run small:train seed=[1,2] updates=20 pause=0.4 -y", ENGINE="lab")
     trials = [run for run in lab.runs if run not in before]
-    # A free box1 comes first, so the second trial began while the first was running.
+    # A free box1 is used first, so the second trial started while the first was running.
     assert {place_of(run) for run in trials} == {"box1", "box2"}
     assert len({result(run)["digest"]["metrics"] for run in trials}) == 2
 
@@ -128,7 +128,7 @@ def test_stop_reaches_the_run(lab, engine):
     trial.wait(30)
 
 
-def test_without_its_submitter_a_run_ends_with_its_lease_and_can_go_on(lab, engine):
+def test_a_run_without_its_submitter_ends_with_its_lease_and_can_be_resumed(lab, engine):
     before = set(lab.runs)
     running = lab.background(
         "guild run small:train updates=200 every=10 pause=0.1 -y", ENGINE="lab"
@@ -138,7 +138,7 @@ def test_without_its_submitter_a_run_ends_with_its_lease_and_can_go_on(lab, engi
     trial = psutil.Process(last_session(run)["pid"])
     lab.kill_all(running)
     trial.wait(60)
-    assert not (run / "result.json").exists()  # nobody was here to fetch it
+    assert not (run / "result.json").exists()  # no submitter fetched it
     out = lab.good(f"guild run --restart {run.name} -y", ENGINE="lab")
     assert "engine: on" in out
     assert last_session(run)["session"] == 2

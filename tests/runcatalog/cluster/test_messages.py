@@ -14,7 +14,7 @@ def lines_of(lab, text):
     return kept
 
 
-def test_what_a_run_prints_names_the_files_of_this_machine(lab, engine):
+def test_a_runs_output_names_the_files_of_this_machine(lab, engine):
     out = lines_of(lab, lab.good("guild run small:report -y", ENGINE="lab"))
     folder = lab.runs[-1] / "artifacts"
     assert f"written to {folder}/report.txt" in out
@@ -69,7 +69,7 @@ def test_trials_that_are_staged_are_not_started(lab, engine):
     assert not any((run / "journal").exists() for run in staged)
 
 
-def test_only_a_run_that_does_not_go_on_by_itself_says_how_to_continue_it(lab, engine):
+def test_only_a_run_that_is_not_resumed_automatically_prints_how_to_resume_it(lab, engine):
     lab.wait_for_workers(engine, "box1", "box2")
     before = set(lab.runs)
     flags = "updates=10000 every=5 pause=0.05"

@@ -73,7 +73,7 @@ def test_an_attempt_that_could_not_be_started_can_be_claimed_again(worker, archi
     assert run(worker, story)["code"] == 0
 
 
-def test_one_of_two_simultaneous_submitters_continues_at_once(worker):
+def test_one_of_two_simultaneous_claims_is_refused(worker):
     async def story():
         return await asyncio.gather(claim(worker), claim(worker, run="0" * 32))
 
@@ -142,7 +142,7 @@ IGNORES = "import signal; signal.signal(signal.SIGUSR1, signal.SIG_IGN); open('r
         (IGNORES + "__import__('time').sleep(0.5); raise SystemExit(3)", 3, ""),  # it has failed
     ],
 )
-def test_a_warned_run_goes_on_elsewhere_unless_it_ends_by_itself(
+def test_a_warned_run_continues_elsewhere_unless_it_ends_by_itself(
     worker, archive, code, end, reason
 ):
     async def story():

@@ -15,14 +15,14 @@ def translated(pieces, known=THERE):
     return b"".join([*(output.take(piece, known) for piece in pieces), output.rest()])
 
 
-# Texts in which paths are often whole, cut off, and beside one another.
+# Texts in which paths are often complete, cut off, and adjacent.
 PARTS = st.sampled_from(
     [*THERE, b"/s", b"/s/ab", b"/home", b"/runs", b"/1", b"/", b"x", b" ", b"\n"]
 )
 
 
 @given(st.lists(PARTS, max_size=12).map(b"".join), st.lists(st.integers(0, 80), max_size=8))
-def test_however_a_text_is_cut_its_paths_are_those_of_this_machine(text, cuts):
+def test_paths_are_translated_wherever_the_text_is_cut(text, cuts):
     borders = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     pieces = [text[a:b] for a, b in itertools.pairwise(borders)]
     whole = translated([text])
@@ -37,7 +37,7 @@ def test_a_longer_path_is_replaced_before_its_prefix():
     assert translated([text]) == b"in /anna/runs/1x/artifacts, /anna/runs/2 and /s/ab/house"
 
 
-def test_what_cannot_be_the_beginning_of_a_path_is_shown_at_once():
+def test_text_that_cannot_begin_a_path_is_shown_at_once():
     output = paths.Output()
     assert output.take(b"step 3 of 10\r", THERE) == b"step 3 of 10\r"
     assert output.take(b"in /s/a", THERE) == b"in "
@@ -45,7 +45,7 @@ def test_what_cannot_be_the_beginning_of_a_path_is_shown_at_once():
     assert output.take(b"/s/ab/home\n", {}) == b"/s/ab/home\n"
 
 
-def test_words_of_a_command_go_there_and_back():
+def test_words_of_a_command_are_translated_in_both_directions():
     here = {"/anna/runs/1": paths.RUN, "/anna/project": paths.PROJECT}
     sent = paths.with_placeholders("--a /anna/runs/1/x:/anna/project /anna/runs/12", here)
     assert sent == f"--a {paths.RUN}/x:{paths.PROJECT} /anna/runs/12"

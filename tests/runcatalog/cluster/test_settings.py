@@ -92,7 +92,7 @@ def test_certificates_are_of_one_authority_and_keys_are_private(tmp_path):
         certificates.files_of(tmp_path / "tls", "ben")
 
 
-def test_a_machine_is_fit_or_says_why(tmp_path):
+def test_a_machine_is_healthy_or_reports_a_reason(tmp_path):
     fit = {"scratch": str(tmp_path), "seconds": 0.01}
     assert health.problem(fit) == ""
     assert "GPUs that answer" in health.problem(fit | {"gpu": 99})
@@ -131,7 +131,7 @@ def test_a_wrong_or_varying_product_fails_the_check(tmp_path, monkeypatch):
     assert "CUBLAS_STATUS_EXECUTION_FAILED" in health.problem(demands)
 
 
-def test_the_table_says_what_runs_where_and_what_is_drained():
+def test_the_table_lists_workers_their_runs_and_which_are_drained():
     worker = {
         "gpus": ["NVIDIA GeForce RTX 3090"], "cores": 16, "memory": 64.0, "free_memory": 50.0, "free_disk": 900.0,
         "slots": 1, "running": [], "drained": "", "gpu_problem": "",

@@ -186,7 +186,7 @@ def test_runs_are_equivalent_if_all_flags_that_affect_results_are_equal(toy, mon
         "toy:train", finished_runs.newest_finished("toy:train", {"seed": 1})
     ).directory
     assert "lazy: 1" in (newest / ".guild/attrs/flags").read_text()
-    # A changed default makes runs differ, a new flag does not.
+    # Runs differ by a changed default, not by a new flag.
     folder = newest.parents[2]
     (folder / "guild.yml").write_text(TOY.replace("lr: 0.1", "lr: 0.2"))
     assert [flags["lr"] for flags in equivalent(seed="2")] == ["0.2"]

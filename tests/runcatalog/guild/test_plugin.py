@@ -54,12 +54,12 @@ def _fields(flag) -> dict:
     return plain | {"choices": [choice.value for choice in flag.choices]}
 
 
-def test_guild_finds_the_plugin():
+def test_the_plugin_is_registered_with_guild():
     plugins = [entry for entry in entry_points(group="guild.plugins") if entry.name == "runcatalog"]
     assert [entry.load() for entry in plugins] == [plugin.GuildPlugin]
 
 
-def test_flags_are_what_they_are_without_the_plugin(flags, monkeypatch):
+def test_flags_equal_those_without_the_plugin(flags, monkeypatch):
     with_it = flags()
     assert guildfile.FlagDef.__deepcopy__ is plugin._copy_flag
     assert with_it["two"]["lr"].default == 7
@@ -117,7 +117,7 @@ def _plain_plugin(monkeypatch) -> list:
     return readings
 
 
-def test_what_is_kept_is_read_once_and_again_when_it_has_changed(flags, tmp_path, monkeypatch):
+def test_kept_flags_are_read_once_and_again_after_a_change(flags, tmp_path, monkeypatch):
     flags()
     plugin._read_cache.cache_clear()
     flags()
@@ -186,7 +186,7 @@ def test_a_copy_of_the_process_answers_as_a_new_python(tmp_path, monkeypatch):
     assert in_process == _flags_and_output(tmp_path, monkeypatch, subprocess.check_output)
 
 
-def test_this_library_is_not_another_one_beside_the_script(tmp_path):
+def test_a_folder_with_this_librarys_name_next_to_the_script_is_not_imported(tmp_path):
     (tmp_path / "runcatalog").mkdir()
     (tmp_path / "runcatalog/__init__.py").write_text("START = 0.4")
     script = SCRIPT.replace("0.1", "runcatalog.START")
@@ -239,7 +239,7 @@ def test_a_copy_shares_its_operation_and_nothing_else(flags):
     assert _fields(copied) == _fields(flag)
 
 
-def test_an_import_passes_by_the_finder_of_a_folder_with_a_guild_file(flags, tmp_path, monkeypatch):
+def test_imports_skip_the_finder_of_a_folder_with_a_guild_file(flags, tmp_path, monkeypatch):
     flags()  # with Guild's plugins
     from guild import model
 
@@ -272,7 +272,7 @@ def test_a_guild_file_that_unfolds_to_gigabytes_is_a_one_line_error(shell, conte
     assert len(output.splitlines()) <= 2
 
 
-def test_guild_says_of_how_many_operations_it_reads_the_flags_and_only_when_it_does(tmp_path):
+def test_guild_reports_the_number_of_operations_only_when_it_reads_their_flags(tmp_path):
     root, home = tmp_path / "project", tmp_path / "home"
     root.mkdir(), home.mkdir()
     (root / "train.py").write_text(

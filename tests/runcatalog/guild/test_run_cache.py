@@ -62,7 +62,7 @@ def test_a_run_that_has_not_changed_is_not_read_again(home):
     ("name", "content"),
     [("attrs/label", "a person's"), ("attrs/started", "1500"), ("attrs/stopped", "9999")],
 )
-def test_what_changes_is_read_again(home, name, content):
+def test_changed_files_are_read_again(home, name, content):
     sync(home)
     write(home, 1, name, content, LONG_AGO + 10)
     current, known = sync(home)
@@ -80,7 +80,7 @@ def test_a_search_note_and_a_new_run_are_read(home):
     assert current[f"{7:032x}"][0] == "toy:late"
 
 
-def test_what_changed_just_now_is_not_kept(home):
+def test_files_that_changed_just_now_are_not_cached(home):
     write(home, 1, "attrs/label", "new", time.time())
     sync(home)
     _, known = sync(home)

@@ -23,7 +23,7 @@ def guild_run(tmp_path):
 
 @pytest.fixture
 def process():
-    """Returns a process that is none of Guild's."""
+    """Return a process that Guild has not started."""
     with subprocess.Popen(["sleep", "600"]) as process:
         yield process
         process.kill()

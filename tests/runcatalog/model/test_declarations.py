@@ -130,7 +130,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_guild_files_may_say(tmp_path, name):
+def test_forms_of_guild_files(tmp_path, name):
     for path, content in FILES[name].items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(content)

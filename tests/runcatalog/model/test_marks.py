@@ -78,7 +78,7 @@ def test_marks_are_added_and_the_committed_ones_stand(make):
         ({"status": "KILLED"}, ["status"]),
     ],
 )
-def test_which_changes_are_changes_of_numbers(make, changes, names):
+def test_which_fields_are_numbers(make, changes, names):
     record = make(1, value=0.5)
     assert changed_numbers(record, replace(record, **changes)) == names
 
@@ -90,7 +90,7 @@ def test_points_are_numbers_and_nan_is_equal_to_itself(make):
     assert changed_numbers(record, same.with_points({"loss": [(1, 2.5)]})) == ["metrics"]
 
 
-def test_what_may_go_on(make):
+def test_which_records_may_change_their_numbers(make):
     killed = make(1, status="KILLED", reason="SIGTERM")
     assert changed_numbers(killed, make(1, value=0.5)) == []
     from_csv = make(1, value=0.5, reported_by="a.csv")

@@ -279,6 +279,6 @@ def test_points_in_order_or_not_give_the_metric_of_their_definition(points, orde
 
 
 def _as_kept(value: float) -> float:
-    """No negative zero; the largest float is what a database makes of infinity."""
+    """No negative zero; a database stores infinity as the largest float."""
     largest = abs(value) == sys.float_info.max
     return math.copysign(math.inf, value) if largest else float(value) + 0.0

@@ -23,13 +23,13 @@ def test_wilson_is_scipys(counted):
 
 
 @pytest.mark.parametrize("counted", [(-1, 5), (6, 5), (0, 0)])
-def test_wilson_refuses_what_was_not_counted(counted):
+def test_wilson_refuses_numbers_that_are_no_counts(counted):
     with pytest.raises(ValueError, match="successes"):
         statistics.wilson(*counted)
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8), st.randoms())
-def test_bootstrap_holds_the_mean_and_knows_no_order(values, random):
+def test_bootstrap_covers_the_mean_and_does_not_depend_on_the_order(values, random):
     low, high = statistics.bootstrap(values)
     tolerance = 1e-9 * max(1, *map(abs, values))
     assert min(values) - tolerance <= low <= high <= max(values) + tolerance

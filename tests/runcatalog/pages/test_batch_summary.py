@@ -59,7 +59,7 @@ def test_further_numbers_of_a_result_are_shown_with_it(make):
         "80 % accuracy [80, 80], mean of 2 seeds; 95 % remembering [90, 100]; "
         "transfer 0.375 [0.25, 0.5]"
     )
-    # What one of them does not tell, or tells as no number, has no mean.
+    # A metric that one run lacks, or has as no number, has no mean.
     runs[1].result["objective"]["also"][1]["value"] = "NaN?"
     assert batch_summary.summary(None, runs).endswith("; 95 % remembering [90, 100]")
 
@@ -76,7 +76,7 @@ def test_further_numbers_of_a_search_are_shown_as_a_list_or_alone(make):
     for also, more in ((second, ""), ([second], ""), ([second, third], ", 90 % remembering")):
         runs = [trial(number, also) for number in (7, 8)]
         assert batch_summary.search_summary(batch, runs).startswith(f"{summary}{more} (")
-    # The metric that the search optimised comes first, the run's own result and its further numbers after it.
+    # The search's objective is first, the run's own result and its further numbers follow.
     objective = {"name": "accuracy", "value": 0.8, "kind": "rate", "also": [second]}
     best = make(8, lr=8, result={"objective": objective})
     best = best.with_points({"return": [(1, 3.0)]})

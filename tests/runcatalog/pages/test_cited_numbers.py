@@ -63,7 +63,7 @@ def check(project, make):
         "3 [2, 4]<!-- =x; run: 00000001 -->",
         "75 [66, 82] %<!-- =objective; run: 00000002 -->",
         "66 %<!-- =low of objective; run: 00000002 -->",
-        # Newcombe's interval by hand: 75 [66, 82] against 50 [40, 60] of 100 games each.
+        # Newcombe's interval by hand: 75 [66, 82] against 50 [40, 60] of 100 games per side.
         "25 [11.6, 37.2] percentage points"
         "<!-- =difference of objective; run: 00000002; minus objective; run: 00000001 -->",
         "−0.25 [−0.37, −0.12]<!-- =difference of objective; run: 00000001; minus objective; run: 00000002 -->",

@@ -132,7 +132,7 @@ def test_every_page_allows_for_the_rounding_of_a_reported_number(project, make, 
     assert ("**not replicated**" in catalog.table("toy:train")) is missed
 
 
-def test_what_never_ran(declared, make):
+def test_operations_that_were_never_run(declared, make):
     (declared.experiments / "toy/pending.yml").write_text("toy:never: six hours\n")
     shown = section(front(declared, [make(1, value=0.5)]), "Never run")
     assert cells(shown, "six hours") == ["six hours", "1", "`toy:never`"]

@@ -16,7 +16,7 @@ from runcatalog.pages import render
 from runcatalog.pages.tables import cells
 from runcatalog.text import markdown
 
-# What the catalog itself makes.
+# HTML that the catalog itself writes.
 OWN = {
     "h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "code", "span", "strong",
     "details", "summary", "a", "br", "wbr", "h3", "pre", "em", "ul", "li",
@@ -43,7 +43,9 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.texts: list[tuple[str, tuple[str, ...]]] = []
         self._open: list[str] = []
-        options = Options.CMARK_OPT_UNSAFE  # GitHub's sanitizer comes later; here nothing is hidden
+        options = (
+            Options.CMARK_OPT_UNSAFE
+        )  # GitHub's sanitizer is not applied here; nothing is hidden
         self.feed(cmarkgfm.github_flavored_markdown_to_html(text, options))
 
     def handle_starttag(self, tag, attributes):
@@ -96,7 +98,7 @@ def records(make, names):
 @given(st.fixed_dictionaries(dict.fromkeys(FIELDS, NAME)))
 @example(dict.fromkeys(FIELDS, "".join(ODD)))
 @example(dict.fromkeys(FIELDS, "@_www.x.example"))
-def test_a_file_keeps_its_shape(make, project, names):
+def test_tables_keep_their_shape(make, project, names):
     source = '{{ table(["toy:train"], flags=[]) }}\n\n{{ details(["toy:train"]) }}\n'
     (project.experiments / "toy" / "catalog.md.j2").write_text(source)
     catalog = render.Catalog(project, records(make, names))

@@ -1,4 +1,4 @@
-"""Superseded and retracted records on the page: in a list of their own, in no count, mean or figure."""
+"""Superseded and retracted records on the page: in a separate list, in no count, mean or figure."""
 
 import pytest
 
@@ -51,7 +51,7 @@ def test_a_section_of_a_study_without_a_template_is_listed_too(project, make):
     assert "(catalog/other.md)" in text
 
 
-def test_check_sees_a_mark_that_the_page_lacks(project, make):
+def test_check_reports_a_mark_that_the_page_lacks(project, make):
     records = [make(1, value=0.1), make(2, value=0.2)]
     render.write(project, records)
     assert check.difference(project, records) == []
@@ -60,7 +60,7 @@ def test_check_sees_a_mark_that_the_page_lacks(project, make):
     assert check.lost_rows(project, [marked(records[0], "bug"), records[1]]) == ""
 
 
-def test_a_row_says_that_its_run_is_marked(project, make):
+def test_a_row_of_a_marked_run_shows_the_mark(project, make):
     record = marked(make(1, value=0.1), "worse", make(2).run)
     row = render.Catalog(project, [record]).row(record)
     assert "| 10 % | [6, 17] |" in row

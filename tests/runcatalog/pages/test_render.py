@@ -60,7 +60,7 @@ def test_the_pages_of_a_project(project, records):
     assert "[Toy](catalog/toy.md" in front or "(catalog/toy.md" in front
 
 
-def test_every_link_between_pages_leads_somewhere(project, records):
+def test_every_link_between_pages_has_a_target(project, records):
     render.write(project, records)
     write_all(records, project.records)
     for page in [*project.root.glob("catalog/**/*.md"), project.catalog]:
@@ -86,7 +86,7 @@ def test_a_machine_with_several_kinds_of_cpu_is_no_single_machine(project, make)
     ]
 
 
-def test_why_an_operation_waits(project, records):
+def test_reasons_of_operations_that_were_not_run(project, records):
     reasons = project.experiments / "toy/pending.yml"
     reasons.write_text("toy:never: six hours | one core\ntoy:sweep: it has a run\n")
     text = joined(render.Catalog(project, records))
@@ -116,7 +116,7 @@ def test_writing_twice_writes_once(project, records):
     assert check.difference(project, records) == []
 
 
-def test_check_requires_no_record_of_a_batch_without_its_own_run(project, records):
+def test_check_requires_no_record_of_a_batch_that_exists_only_in_its_trials(project, records):
     batch, *others = records
     render.write(project, others)
     assert batch.id8 in project.catalog.read_text()
@@ -213,7 +213,7 @@ def test_seeds_share_a_row_if_they_started_from_runs_of_their_own_seeds(project,
         for n, parent in enumerate((*parents, other, parents[0]))
     ]
     # runs[3] repeats runs[0], so that it counts in its place.
-    # Of another parent's flags, of a parent of another seed, of one that nobody knows: rows of their own.
+    # Other flags of the parent, another seed of the parent, an unknown parent: separate rows.
     runs.append(make(20, value=0.9, seed=2, parents=(parents[0].run,)))
     runs.append(make(21, value=0.9, seed=2, parents=("f" * 32,)))
     table = rows(joined(render.Catalog(project, [*parents, other, *runs])), "train")
@@ -260,7 +260,7 @@ def test_a_seed_in_a_label_splits_no_row_and_nothing_is_repeated(project, make):
     assert table[0][3] == "2"
 
 
-def test_a_run_used_again_says_so(project, make):
+def test_a_reused_run_is_marked_as_such(project, make):
     template = '{{ table(["toy:train"], reused={"toy:train": "series3"}) }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)
     (line,) = rows(joined(render.Catalog(project, [make(1, value=0.5)])), "train")
@@ -331,7 +331,7 @@ def test_tables_of_several_runs_are_joined(project, make):
     assert "20 lines" not in text
 
 
-def test_of_many_settings_the_last_are_shown_and_the_others_folded(project, make):
+def test_the_last_of_many_settings_are_shown_and_the_others_folded(project, make):
     (project.experiments / "toy" / "catalog.md.j2").write_text(
         '{{ table(["toy:train", "toy:sweep"]) }}'
     )
@@ -350,7 +350,7 @@ def test_of_many_settings_the_last_are_shown_and_the_others_folded(project, make
     assert "what the source says" in rows(shown, "train")[0]
 
 
-def test_what_a_row_leaves_out_is_in_the_entry_of_its_run(project, make):
+def test_the_entry_of_a_run_has_what_its_row_leaves_out(project, make):
     (project.experiments / "toy" / "catalog.md.j2").write_text(
         '{{ table(["toy:train", "toy:sweep"]) }}'
     )
@@ -375,7 +375,7 @@ def test_what_a_row_leaves_out_is_in_the_entry_of_its_run(project, make):
         "metrics `01234567`",
     ):  # fmt: skip
         assert expected in " | ".join(shown)
-    # No record of what goes on.
+    # No record of a running run.
     assert "`guild run toy:train seed=4 -y`" in entries['<a id="00000002"></a>00000002']
     for expected in (
         "`guild run toy:sweep lr='[0.1,0.2]' seed=1 -y`", "`aaaaaaa`, `bbbbbbb`", "RTX 3090", "1 h 6 min",
@@ -405,7 +405,7 @@ def test_a_long_result_is_cut_and_whole_in_its_entry(project, make):
     assert long in pages["catalog/toy_runs.md"]
 
 
-def test_quotes_that_guild_puts_round_numbers_are_gone(project, make):
+def test_guilds_quotes_around_numbers_are_removed(project, make):
     (project.experiments / "toy" / "catalog.md.j2").write_text('{{ table(["toy:train"]) }}')
     run = make(1, value=0.5, label="value lr='0.02' hidden='8 4' name='x'", lr=0.02, seed=1)
     other = make(2, value=0.5, label="lr='1e-3'", lr=1e-3)

@@ -20,7 +20,7 @@ def rows(text):
 
 
 def visible(cell):
-    """What a reader sees of a cell."""
+    """The visible text of a cell."""
     shown = re.sub(r"\[([^\]]*)\]\([^)]*\)|<[^>]*>", r"\1", cell)
     return re.sub(r"\\(.)", r"\1", html.unescape(shown).replace("\u200b", "").replace("**", ""))
 
@@ -215,7 +215,7 @@ def test_the_difference_of_two_cells(project, make, one, other, clause):
     assert "no value" in catalog.difference("toy:train", "a", "c", "median")
 
 
-def test_why_a_section_has_no_result(project, make):
+def test_reasons_of_sections_without_a_result(project, make):
     (project.experiments / "toy/pending.yml").write_text("toy:never: needs a GPU\n")
     lost = make(1, status="KILLED", reason="SIGTERM")
     catalog = render.Catalog(project, [lost])
@@ -223,7 +223,7 @@ def test_why_a_section_has_no_result(project, make):
     assert catalog.finding("toy:train") == "**No run has a result: killed: SIGTERM.**"
 
 
-def test_rows_with_the_same_name_show_in_what_they_differ(project, make):
+def test_rows_with_the_same_name_show_their_differences(project, make):
     (project.experiments / "toy" / "catalog.md.j2").write_text(
         '{{ table(["toy:train"], flags=[]) }}'
     )

@@ -81,13 +81,13 @@ def test_a_name_has_the_same_colour_in_all_figures():
 
 
 @pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
-def test_the_legend_says_what_a_band_is(path):
+def test_the_legend_explains_the_band(path):
     words = " ".join(text for legend in named(path, "legend_") for text in legend.itertext())
     assert bool(named(path, "band-")) == bool(BAND.search(words))
 
 
 @pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
-def test_text_has_no_colour_of_its_own_but_on_cells(path):
+def test_only_text_on_cells_has_its_own_colour(path):
     """Text follows the reader's choice of light or dark."""
     style = next(e.text for e in tree(path).iter() if e.tag.endswith("style"))
     assert "prefers-color-scheme:dark" in style

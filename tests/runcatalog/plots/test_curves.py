@@ -151,10 +151,10 @@ def test_lines_and_words_show_on_light_and_on_dark_pages():
             assert contrast(colour, background) >= 3, (colour, background)
     assert contrast(light, BACKGROUNDS[0]) >= 4.5  # WCAG AA for text
     assert contrast(dark, BACKGROUNDS[1]) >= 4.5
-    assert "fill: #ffffff" not in svg  # no background of its own
+    assert "fill: #ffffff" not in svg  # no background
 
 
-def test_axes_are_named_with_units_and_the_legend_says_what_a_band_is():
+def test_axes_have_units_and_the_legend_explains_the_band():
     words = texts(curves.Figure(sweep(), "opening_rate", axis="update").svg())
     assert "opening rate [%]" in words
     assert "update" in words
@@ -190,7 +190,7 @@ def test_a_failed_trial_has_its_cross_on_every_axis():
     ),
     st.tuples(st.floats(0, 1), st.floats(0, 1)),
 )
-def test_the_shade_is_the_mean_nearby(trials, at):
+def test_the_smoothed_curve_is_a_local_mean(trials, at):
     points, values = [(x, y) for x, y, _ in trials], [v for _, _, v in trials]
     smoothed = nearby(points, values, at)
     distances = np.linalg.norm(np.array(points) - np.array(at), axis=1)
@@ -240,7 +240,7 @@ def test_a_run_that_ended_early_counts_with_its_last_value_and_a_failed_one_does
     assert (low[-1], high[-1]) == (0.5, 1.0)
 
 
-def test_the_lines_of_a_figure_hold_what_finished(make):
+def test_early_stopped_runs_keep_their_last_value_and_failed_ones_do_not(make):
     runs = [
         make(1, seed=1).with_points({"rate": [(0, 0.0), (5, 1.0)]}),
         make(2, seed=2).with_points({"rate": [(0, 0.0), (5, 0.0), (10, 0.5)]}),
@@ -303,7 +303,7 @@ TEMPLATE = """
 """
 
 
-def test_what_a_template_calls(project, make):
+def test_functions_that_a_template_calls(project, make):
     (project.experiments / "toy" / "catalog.md.j2").write_text(TEMPLATE)
     drawn = project.experiments / "toy" / "figures" / "drawn.svg"
     drawn.parent.mkdir(exist_ok=True)
@@ -317,7 +317,7 @@ def test_what_a_template_calls(project, make):
     assert "never.svg" not in text
     assert "undrawn" not in text
     assert "![landscape of search 00000063, search](../experiments/toy/figures/search.svg)" in text
-    assert "search.svg" in joined(render.Catalog(project, trials))  # no batch of its own
+    assert "search.svg" in joined(render.Catalog(project, trials))  # not its own batch
 
     (project.experiments / "toy" / "catalog.md.j2").write_text(
         '{{ landscape("../x", "toy:train") }}'

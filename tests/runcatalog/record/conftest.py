@@ -45,7 +45,7 @@ class Toy:
         self._started = started
 
     def start(self, *flags, env=None, wrapper=(), **options):
-        """Starts the script, by another command and the real Python if one is given; returns the process."""
+        """Start the script, with `command` by the real Python; return the process."""
         python = sys.executable if wrapper else self.python or prepared.python()
         environment = os.environ | {"RUN_DIR": str(self.directory)} | (env or {})
         process = prepared.Process(
@@ -89,5 +89,5 @@ def toys(project):
 
 @pytest.fixture
 def toy(toys):
-    """Returns a toy training in a directory of its own."""
+    """Return a toy training in a separate directory."""
     return toys("toy")

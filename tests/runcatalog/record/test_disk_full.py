@@ -143,7 +143,7 @@ def test_a_full_database_delays_but_loses_nothing(project, toy):
     record.journal.write_json(first / "journal" / "run.json", facts | {"id": "f" * 32})
     with small_disk(project / "database", 2048) as database:
         uri = f"sqlite:///{database}/mlflow.db"
-        publish(first, uri)  # makes the tables
+        publish(first, uri)  # creates the tables
         filler = fill(database)
         with pytest.raises(MlflowError, match="full") as error:
             publish(toy.directory, uri)

@@ -83,7 +83,7 @@ def test_older_results_with_the_name_alone_are_read_and_stay_as_they_are(name, s
 
 
 @pytest.mark.parametrize("entry", [3, "elsewhere", {"split": "other", "name": "x"}, ["test"], None])
-def test_what_is_no_declaration_says_nothing(entry):
+def test_an_invalid_declaration_is_ignored(entry):
     assert declared({"evaluation": entry}) is None
     assert declared({"split": entry if not isinstance(entry, dict) else "other"}) is None
 

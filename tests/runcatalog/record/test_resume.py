@@ -18,7 +18,7 @@ def result_of(toy):
 
 
 @pytest.mark.parametrize(("seed", "kills"), [(1, 3), (2, 3)])
-def test_kill_minus_nine_and_restart_end_bit_equal(toys, wait_until, seed, kills):
+def test_killed_and_restarted_runs_end_bit_equal(toys, wait_until, seed, kills):
     chance = random.Random(seed)
     calm, toy = toys("calm"), toys("killed")
     flags = ["--seed", seed, "--updates", 120, "--every", 5]
@@ -38,14 +38,16 @@ def test_kill_minus_nine_and_restart_end_bit_equal(toys, wait_until, seed, kills
     assert toy.run(*flags)[0] == 0
     assert result_of(toy)["digest"] == result_of(calm)["digest"]
     assert result_of(toy)["resume_mismatch"] == 0
-    assert 1 < result_of(toy)["session"] <= kills + 1  # a kill may come before the journal opens
+    assert (
+        1 < result_of(toy)["session"] <= kills + 1
+    )  # a kill may precede the opening of the journal
     run = _in_mlflow(uri, publish(toy.directory, uri).mlflow_run_id)
     assert (run.info.status, run.data.tags["reason"]) == ("FINISHED", "")
     points = [p[1:3] for p in read_points(toy.directory / "journal" / "metrics.jsonl")]
     assert len(points) == len(set(points)) == 120 * 3 + 1
 
 
-def test_a_warned_run_checkpoints_ends_and_goes_on_bit_equal(toys, wait_until):
+def test_a_warned_run_saves_a_checkpoint_ends_and_resumes_bit_equal(toys, wait_until):
     calm, toy = toys("calm"), toys("warned")
     flags = ["--updates", 200, "--every", 10**6]  # no checkpoint is due but for the warning
     assert calm.run(*flags)[0] == 0
@@ -77,7 +79,7 @@ def test_a_torn_journal_and_checkpoint_are_repaired(toys):
     weights = toy.directory / "checkpoints" / "00000008" / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:50])
     (toy.directory / "checkpoints" / ".writing-00000012-1").mkdir()
-    # The objective of the shorter run is a point of its own; it ends at another update.
+    # The objective of the shorter run is another point, since it ends at another update.
     assert toy.run("--updates", 12)[0] == 0
     assert result_of(toy)["digest"]["weights"] == result_of(calm)["digest"]["weights"]
     names = {path.name for path in (toy.directory / "checkpoints").iterdir()}

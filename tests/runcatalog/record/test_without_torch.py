@@ -41,7 +41,7 @@ def without_torch(monkeypatch):
     assert not checkpoint._has_torch()
 
 
-def test_what_is_saved_is_loaded(tmp_path, without_torch):
+def test_a_saved_checkpoint_is_loaded(tmp_path, without_torch):
     tensors = {"w": np.arange(6, dtype=np.float32).reshape(2, 3).T, "n": np.float64(2.5)}
     state = {
         "rng": np.random.default_rng(1).bit_generator.state,
@@ -65,7 +65,7 @@ def test_what_is_saved_is_loaded(tmp_path, without_torch):
     assert isinstance(loaded.state[3], tuple)
 
 
-def test_torch_loads_it_too(tmp_path, monkeypatch):
+def test_torch_loads_the_same_checkpoint(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "torch", None)
         checkpoint.save_checkpoint(tmp_path, 1, {"w": np.ones(2)}, {"step": (1, 2)})
@@ -101,7 +101,7 @@ def test_a_refused_value_leaves_nothing(tmp_path, without_torch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_script_goes_on_to_the_bit(tmp_path):
+def test_a_script_resumes_bit_equal(tmp_path):
     (tmp_path / "guild.yml").write_text("")
     (tmp_path / "script.py").write_text(SCRIPT)
     source = Path(checkpoint.__file__).parents[3]

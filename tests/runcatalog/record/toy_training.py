@@ -95,7 +95,7 @@ def _end(run, config, weights, loss):
 def _use_memory(end):
     if end == "memory":
         np.zeros(1 << 58)
-    if end == "hog":  # what is asked for is there, until it is used
+    if end == "hog":  # memory counts only once it is used
         kept = [np.ones(1 << 20) for _ in range(1000)]
         assert not kept
 

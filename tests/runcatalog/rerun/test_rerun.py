@@ -171,7 +171,7 @@ def test_other_bits_are_compared_by_the_interval(recorded, value, words, code):
         ({"parents": ["ab" * 16]}, "starts from abababab, of which there is no record"),
     ],
 )
-def test_what_cannot_be_repeated_is_refused(recorded, changed, reason):
+def test_a_run_that_cannot_be_repeated_is_refused(recorded, changed, reason):
     train = record_of(recorded, "toy:train")
     write_record(recorded, train | changed)
     assert reason in recorded.inside(f"rerun {train['run'][:8]}", code=1)

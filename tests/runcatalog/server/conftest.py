@@ -30,7 +30,7 @@ with record.start(record.Config(), study="toy") as run:
 
 
 class Group:
-    """A server, asked and written to by its users.
+    """A server and the requests of its users.
 
     Attributes:
         folder: Its files.
@@ -63,7 +63,7 @@ class Group:
         return read_credentials(path)
 
     def project(self, name: str, user: tuple[str, str]):
-        """Returns a shell in a project of its own, whose MLflow is the server as a user."""
+        """Return a shell in a separate project, whose MLflow is the server, as a user."""
         shell = self._shell_in(self.root / name)
         shell.env |= {"PROJECT_DIR": str(shell.root), "MLFLOW_TRACKING_URI": self.uri}
         shell.env |= {"MLFLOW_TRACKING_USERNAME": user[0], "MLFLOW_TRACKING_PASSWORD": user[1]}
@@ -81,7 +81,7 @@ class Group:
         """Asks the server; returns status and answer.
 
         Args:
-            user: (name, password), None for nobody.
+            user: (name, password), None for no credentials.
             method: HTTP's method.
             route: Path, or what follows /api/2.0/mlflow/.
             content: Body, as JSON.

@@ -1,4 +1,4 @@
-"""Which requests the server's own storing of points takes, and what it makes of them."""
+"""Which requests the server stores itself, and the points that it parses from them."""
 
 import json
 import math
@@ -27,7 +27,7 @@ points = st.builds(
 
 
 @given(st.lists(points, min_size=1, max_size=20))
-def test_what_mlflows_client_sends_is_taken_whole(metrics):
+def test_requests_of_mlflows_client_are_parsed_completely(metrics):
     message = LogBatch(run_id=RUN, metrics=[metric.to_proto() for metric in metrics])
     batch = parse(message_to_json(message).encode())
     assert batch.run == RUN
@@ -65,11 +65,11 @@ GOOD = {"key": "loss", "value": 1.5, "timestamp": 1, "step": 1}
         )),
     ],
 )  # fmt: skip
-def test_anything_else_is_mlflows(message):
+def test_other_requests_are_left_to_mlflow(message):
     assert parse(json.dumps(message).encode()) is None
 
 
-def test_no_json_and_a_large_request_are_mlflows():
+def test_invalid_json_and_large_requests_are_left_to_mlflow():
     good = json.dumps({"run_id": RUN, "metrics": [GOOD]}).encode()
     assert parse(good) == (RUN, [("loss", 1.5, 1, 1, False)])
     assert parse(good[:-1]) is None

@@ -27,7 +27,7 @@ def ada(group):
 
 @pytest.fixture(scope="module")
 def bob(group):
-    """A user who may write to one experiment of his own."""
+    """A user who may write to one experiment."""
     return group.new_user("bob", "bob")
 
 
@@ -99,7 +99,7 @@ def test_a_user_reads_all_and_writes_to_experiments_of_the_own(group, ada, bob):
     assert group.catalog("user list").split("\n")[2].split("  ")[0] == "admin"
 
 
-def test_a_users_runs_arrive_by_sync(group, ada):
+def test_a_users_runs_are_delivered_by_sync(group, ada):
     shell = group.project("arrive", ada)
     directory = group.record(shell, "first", steps=40)
     shell.inside("sync")
@@ -222,7 +222,7 @@ def test_secrets_are_private_and_readable_ones_are_refused(group):
         path.chmod(0o600)
 
 
-def test_a_backup_brings_everything_back_and_a_stop_loses_nothing(group, ada):
+def test_a_backup_restores_everything_and_a_stop_loses_nothing(group, ada):
     shell = group.project("backup", ada)
     group.record(shell, "first")
     shell.inside("sync")

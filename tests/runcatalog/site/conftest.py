@@ -14,7 +14,7 @@ class Browser:
     """A browser without a network.
 
     Attributes:
-        asked: Addresses that pages asked for and that are not on this disk.
+        asked: Addresses that pages requested and that are not on this disk.
         errors: Errors of the pages' scripts.
     """
 

@@ -59,7 +59,7 @@ def test_front_filter_run_comparison(browser, page_file):
     assert "lr=5e-3 seed 1: from 6 % to 100 %" in label
     assert "and 2 more lines" in label
 
-    # Its batch shows the same; the way back works.
+    # Its batch shows the same; the link back works.
     page.get_by_role("link", name="00000004").click()
     page.get_by_role("link", name="ba7cba7c").click()
     page.wait_for_selector("main[data-ready=run]")
@@ -176,7 +176,7 @@ def test_a_grid_of_two_flags_is_a_matrix(browser, site_of, make):
             (point, value, seed) for point, value in cells.items() for seed in (1, 2)
         )
     ]
-    page = browser.open(site_of(trials), f"#/run/{batch}")  # the batch has no record of its own
+    page = browser.open(site_of(trials), f"#/run/{batch}")  # the batch has no record
     table = page.get_by_role("region", name="lr × task: mean and 95 % interval")
     assert table.locator("thead").inner_text().split() == ["lr", "↓", "task", "→", "pull", "push"]
     rows = [row.split("\t") for row in table.locator("tbody tr").all_inner_texts()]

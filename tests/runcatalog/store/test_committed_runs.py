@@ -16,7 +16,7 @@ EVERY = 40  # record of every study's folder
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Returns a folder with some records of every study, batches and marked runs among them."""
+    """Return a folder with some records of every study, including batches and marked runs."""
     folder = tmp_path_factory.mktemp("project") / "experiments" / "records"
     for study in RECORDS.iterdir():
         (folder / study.name).mkdir(parents=True)

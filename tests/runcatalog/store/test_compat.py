@@ -131,7 +131,7 @@ def test_artifacts_are_written_where_the_client_lists_them(client, tmp_path):
 
 
 @pytest.mark.parametrize("tag", [compat.SHARED_VIEW, compat.EXPERIMENT_KIND])
-def test_the_page_reads_the_tag(tag):
+def test_mlflows_page_reads_the_tag(tag):
     page = Path(mlflow.__file__).parent / "server" / "js" / "build"
     # The bundle puts some tags together from their parts.
     word = tag.removeprefix("mlflow.").rstrip(".").encode()

@@ -50,7 +50,7 @@ def some_run(rng: random.Random, number: int) -> RunRecord:
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory) -> Path:
-    """An MLflow of forty runs and of everything that is none of the project's."""
+    """An MLflow of forty runs, and of foreign runs and experiments."""
     path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
     store = Store(f"sqlite:///{path}")
     rng = random.Random(1)
@@ -181,7 +181,7 @@ def test_another_schema_is_read_by_the_client(database, tmp_path):
     assert type(reader(f"sqlite:///{path}")) is Store
 
 
-def test_what_a_killed_writer_left_is_undone(database, tmp_path):
+def test_an_unfinished_transaction_of_a_killed_writer_is_rolled_back(database, tmp_path):
     path = tmp_path / "mlflow.db"
     shutil.copy(database, path)
     code = f"""if True:

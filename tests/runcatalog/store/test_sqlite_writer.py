@@ -97,7 +97,7 @@ def test_mlflow_itself_reads_it(store, tmp_path):
     assert store.client.get_run(quick).data.tags["note"] == "later"
 
 
-def test_nothing_is_there_before_the_end(store):
+def test_nothing_is_visible_before_the_commit(store):
     client = store.new_run_client()
     run = client.create_run(store.experiment("door"), 1, {"run_id": "d" * 32}, "one")
     client.log_batch(run.info.run_id, metrics=METRICS, params=PARAMS)
@@ -130,9 +130,9 @@ def test_a_run_that_another_process_added_meanwhile_is_not_duplicated(store, tmp
     assert store.write(record) == first
 
 
-def test_what_is_no_known_database_is_left_to_the_client(store, tmp_path):
+def test_an_unknown_database_is_left_to_the_client(store, tmp_path):
     assert Tables.open("http://127.0.0.1:9") is None
-    store.experiment("door")  # MLflow makes its tables when it is first asked
+    store.experiment("door")  # MLflow creates its tables at the first request
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as database:
         source = store.uri.removeprefix("sqlite:///")
@@ -192,7 +192,7 @@ def test_records_are_the_rows_that_the_client_writes(store, monkeypatch):
     assert repr(read) == repr(records)
 
 
-def test_a_record_that_is_there_is_not_added_again(store, make):
+def test_an_existing_record_is_not_added_again(store, make):
     record = make(0x200, run="1" * 32)
     first = store.write(record)
     other = make(0x201, run="2" * 32)

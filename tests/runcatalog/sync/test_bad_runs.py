@@ -152,7 +152,7 @@ def test_a_run_that_is_being_sent_is_left_for_the_end(project, runs, monkeypatch
     assert (report.sent, report.problems) == (2, [])
 
 
-def test_a_server_that_is_away_ends_the_sync(project, runs):
+def test_an_unreachable_server_ends_the_sync(project, runs):
     with pytest.raises(MlflowError, match="did not answer"):
         synced(project, f"http://127.0.0.1:{free_port()}")
 

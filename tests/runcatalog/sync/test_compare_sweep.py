@@ -22,7 +22,7 @@ def test_a_sweep_there_and_back(shell, tmp_path):
     text = declared.read_text()
     assert "    sweep: {main: src/toy.train," in text
     declared.write_text(text.replace("    sweep: {", f"    sweep: {{compare: {COMPARE}, "))
-    # Half of the trials explode, by a flag that is none of the declared columns.
+    # Half of the trials explode, by a flag that is not a declared column.
     shell("guild run toy:sweep lr=5e-3 explode=[0,7] -y", RECORD_MLFLOW="off")
     shell.catalog("sync -q")
     synced = settings(shell.inside("row latest"))

@@ -61,7 +61,7 @@ def copied(shell, tmp_path):
     return folder
 
 
-def test_what_is_no_regular_file_is_named_and_the_others_are_imported(
+def test_irregular_files_are_named_and_the_others_are_imported(
     shell, copied, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)

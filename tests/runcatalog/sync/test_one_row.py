@@ -134,7 +134,7 @@ def test_a_restarted_trial_stays_in_its_sweep(world):
     assert rows(world) == after
 
 
-def test_what_is_deleted_in_guild_keeps_its_row(world):
+def test_a_run_deleted_in_guild_keeps_its_row(world):
     before, by_status = rows(world), trials(world)
     for gone in (
         by_status["FINISHED"][
@@ -196,7 +196,7 @@ def _wait(candidates, before):
     raise AssertionError("no run began")
 
 
-def test_what_is_deleted_in_mlflow_stays_so_until_it_is_restored(world):
+def test_a_run_deleted_in_mlflow_stays_deleted_until_it_is_restored(world):
     from mlflow import MlflowClient
 
     before = rows(world)
@@ -260,7 +260,7 @@ def test_imported_twice_and_synced_is_the_row_of_the_run_itself(world, tmp_path,
 def test_a_copied_guild_home_gives_the_rows_of_its_batches_and_of_runs_without_a_journal(
     world, tmp_path
 ):
-    """A batch that Guild kept has a name, an id, a method and an end of its own."""
+    """A batch that Guild kept has its own name, id, method and end."""
     quiet = {"RECORD_MLFLOW": "off"}
     world("guild run toy:train lr='[6e-3,7e-3]' --keep-batch -y", **quiet)
     world("guild run toy:broken -y", code=None, **quiet)

@@ -47,7 +47,7 @@ def in_mlflow(shell, statement):
         assert database.execute(statement).rowcount > 0
 
 
-def test_what_was_sent_and_exported_agrees(shell):
+def test_sent_and_exported_runs_agree(shell):
     printed = shell.inside("verify")
     assert printed.splitlines() == [
         "compared: 2 journals with their results and checkpoints, 2 with MLflow, "
@@ -124,7 +124,7 @@ def test_damage_is_reported(shell, damage, words):
         ("UPDATE runs SET status = 'RUNNING'", "status is RUNNING in MLflow, FINISHED here"),
     ],
 )
-def test_what_mlflow_lacks_is_sent_again(shell, statement, words):
+def test_points_missing_in_mlflow_are_sent_again(shell, statement, words):
     in_mlflow(shell, statement)
     assert words in shell.inside("verify", code=1)
     repaired = shell.inside("verify --repair")
@@ -132,13 +132,13 @@ def test_what_mlflow_lacks_is_sent_again(shell, statement, words):
     assert repaired.splitlines()[-1].endswith("no differences")
 
 
-def test_what_mlflow_has_too_many_stays_a_difference(shell):
+def test_surplus_points_in_mlflow_stay_a_difference(shell):
     in_mlflow(shell, "UPDATE metrics SET value = value + 1 WHERE key = 'loss' AND step = 7")
     printed = shell.inside("verify --repair", code=1)
     assert "1 points in MLflow are not in the journal (loss)" in printed
 
 
-def test_it_says_what_it_could_not_compare(shell):
+def test_runs_that_could_not_be_compared_are_named(shell):
     in_mlflow(shell, "UPDATE runs SET lifecycle_stage = 'deleted'")
     printed = shell.inside("verify")
     assert "not compared: 2 deleted in MLflow" in printed

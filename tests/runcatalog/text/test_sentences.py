@@ -34,7 +34,7 @@ def test_a_run_in_a_sentence(make, fields, expected):
     ).replace("return\\_ ", "return ")
 
 
-def test_killed_and_running_say_how_far(make):
+def test_killed_and_running_runs_show_their_progress(make):
     points = {"loss": [(1, 1.0), (40, 0.5)]}
     killed = make(1, status="KILLED", reason="SIGTERM").with_points(points)
     assert sentences.sentence(killed) == "killed after step 40: SIGTERM"

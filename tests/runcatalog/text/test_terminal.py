@@ -1,4 +1,4 @@
-"""Tables that fit whatever is in them."""
+"""Tables that fit the terminal for any content."""
 
 import unicodedata
 

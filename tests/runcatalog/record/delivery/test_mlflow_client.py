@@ -79,7 +79,7 @@ def client(tmp_path):
 
 
 def error_of(uri, action, run="run"):
-    """Returns what `one_line_errors` makes of an action's error."""
+    """Return an action's error as `one_line_errors` converts it."""
     with pytest.raises(UserError) as caught, one_line_errors(uri, run):
         action()
     assert "\n" not in str(caught.value)
@@ -146,7 +146,7 @@ def test_errors_of_a_server(status, kind):
         answering.shutdown()
 
 
-def test_a_server_that_is_away(tmp_path):
+def test_an_unreachable_server(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as away:
         uri = f"http://127.0.0.1:{away.getsockname()[1]}"
         client = connect(uri)

@@ -57,7 +57,7 @@ def finished(toy):
     return toy.directory
 
 
-def test_everything_arrives_and_sending_again_adds_nothing(project, finished):
+def test_a_run_is_delivered_completely_and_sending_again_adds_nothing(project, finished):
     uri = tracking_uri()
     assert uri == f"sqlite:///{project}/mlflow.db"
     first = publish(finished, extra_tags={"batch": "abc"})
@@ -128,7 +128,7 @@ def test_a_copied_journal_with_nan_and_a_failure_is_sent_unchanged(project, monk
     assert (folder / "log_tail.txt").read_text().splitlines()[0] == "line 10"
 
 
-def test_trials_hang_on_their_batch_and_a_lost_database_is_filled_again(project, finished):
+def test_trials_are_children_of_their_batch_and_a_lost_database_is_filled_again(project, finished):
     uri = tracking_uri()
     batch = publish(finished).mlflow_run_id
     trial = project / "runs" / "trial"
@@ -208,14 +208,14 @@ def test_two_senders_at_once_create_one_database_and_one_run(project, finished):
     assert stored_points(tracking_uri(), run.info.run_id) == logged(finished)
 
 
-def test_the_sender_delivers_after_the_training_has_ended(project, toy, wait_until):
+def test_the_sender_reports_the_end_of_a_killed_training(project, toy, wait_until):
     process = toy.start("--updates", 10**6, *LIGHT, "--pause", 0.02, env={"RECORD_MLFLOW": "on"})
     wait_until(lambda: "offset" in str(read_json(toy.directory / "journal" / "mlflow.json")))
     (run,) = runs_of(tracking_uri())
     assert run.info.status == "RUNNING"
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    # Nobody calls publish: the sender sees that the trainer is gone.
+    # Nothing calls publish: the sender detects that the training process is gone.
     wait_until(lambda: runs_of(tracking_uri())[0].info.status == "KILLED")
     assert stored_points(tracking_uri(), run.info.run_id) == logged(toy.directory)
     assert (toy.directory / "journal" / "sender.log").read_text() == ""
@@ -266,7 +266,7 @@ def test_a_server_that_hangs_is_down_and_is_killed_costs_no_point(project, toys,
     with listener(port, lambda connection: None) as (_, taken):
         assert hung.run("--updates", 5, *LIGHT, env=environment)[0] == 0
         wait_until(lambda: taken)  # by the sender, which the training did not wait for
-    assert early.run("--updates", 5, *LIGHT, env=environment)[0] == 0  # nobody answers
+    assert early.run("--updates", 5, *LIGHT, env=environment)[0] == 0  # no server answers
     with pytest.raises(MlflowError, match=f"127.0.0.1:{port} did not answer"):
         publish(early.directory, uri)
     with server(project, port) as answers:
@@ -309,7 +309,7 @@ def test_a_missing_journal_is_a_one_line_error(tmp_path):
 
 
 def test_a_database_whose_creation_is_killed_is_created_again(tmp_path: Path) -> None:
-    """MLflow makes its tables in many steps; the real ones, since a kill hits them in between."""
+    """MLflow creates its tables in many steps; the real ones run here, so that a kill can interrupt them."""
     code = "import sys; from runcatalog.record.delivery import mlflow_client; mlflow_client.connect(sys.argv[1])"
     path = tmp_path / "mlflow.db"
     with subprocess.Popen([sys.executable, "-c", code, f"sqlite:///{path}"]) as process:

@@ -1,4 +1,4 @@
-"""The process that sends a run to MLflow beside the training."""
+"""The process that sends a run to MLflow during the training."""
 
 import os
 from pathlib import Path

@@ -49,7 +49,7 @@ def test_a_suspended_training_that_was_continued_elsewhere_writes_nothing(toy, w
     wait_until(lambda: toy.lines() > 60)
     wait_until(lambda: _suspended(first, toy.directory))
     age_heartbeat(toy.directory, 17)
-    assert status_of(toy.directory).status == "RUNNING"  # as this machine sees it
+    assert status_of(toy.directory).status == "RUNNING"  # by this machine's clock
     wrapper = other_namespace(toy.directory)
     assert toy.run("--updates", 150, "--every", 0, wrapper=wrapper) == (0, "")
     before = content(toy.directory)
@@ -116,7 +116,7 @@ def test_every_write_of_an_older_session_is_refused(run, write):
     assert status_of(run.directory).status == "RUNNING"
 
 
-def test_an_older_session_does_not_beat(run, monkeypatch):
+def test_an_older_session_writes_no_heartbeat(run, monkeypatch):
     with contextlib.suppress(OwnershipLost), run:
         session.start_session(run.directory)
         before = content(run.directory)

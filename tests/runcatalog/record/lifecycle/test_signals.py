@@ -172,14 +172,14 @@ def test_a_clock_that_is_set_moves_no_duration(project, monkeypatch, jump):
     assert written["wall_seconds"] <= continued["wall_seconds"] < 600
 
 
-def test_a_forked_worker_that_dies_ends_nothing(project, monkeypatch):
+def test_the_death_of_a_forked_worker_does_not_end_the_run(project, monkeypatch):
     monkeypatch.setenv("RUN_DIR", str(project / "run"))
     ready, tell = os.pipe()
     with record.start(record.Config(), study="toy") as run:
         worker = os.fork()
         if not worker:
             try:
-                os.write(tell, b"1")  # a signal that comes before Python is ready here is lost
+                os.write(tell, b"1")  # a signal before Python is ready here is lost
                 time.sleep(60)
             finally:
                 os._exit(9)  # a handler that raised here would end up in this line
@@ -195,7 +195,7 @@ def test_a_forked_worker_that_dies_ends_nothing(project, monkeypatch):
     ("age", "status", "reason"),
     [(60, "RUNNING", ""), (16 * 60, "KILLED", "lost: no heartbeat since ")],
 )
-def test_a_run_on_another_host_is_lost_when_its_heart_stops(project, age, status, reason):
+def test_a_run_on_another_host_is_lost_when_its_heartbeats_stop(project, age, status, reason):
     now = int(time.time() * 1000)
     journal = project / "copied" / "journal"
     journal.mkdir(parents=True)

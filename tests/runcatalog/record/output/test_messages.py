@@ -57,7 +57,7 @@ def printed(toy, *flags, env=None):
     return process.returncode, output, errors
 
 
-def test_a_run_says_where_it_is_and_how_it_ended(toy, project):
+def test_a_run_prints_its_directory_and_how_it_ended(toy, project):
     code, output, errors = printed(toy, "--updates", 4)
     assert (code, errors) == (0, "")
     run = json.loads((toy.directory / "journal" / "run.json").read_text())["id"][:8]

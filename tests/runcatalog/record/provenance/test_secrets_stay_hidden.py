@@ -1,4 +1,4 @@
-"""What a run's shell knew to be secret stays hidden, whoever sends the run, from wherever, and how often."""
+"""Secrets of a run's shell stay hidden, whichever process sends the run, and however often."""
 
 import json
 import sqlite3

@@ -1,4 +1,4 @@
-"""Writes a file, and prints where it is, in pieces as a slow terminal shows them."""
+"""Write a file and print its path in parts, as a slow terminal shows it."""
 
 import argparse
 import sys
