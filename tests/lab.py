@@ -64,13 +64,13 @@ class Lab:
         }
 
     def read_settings(self) -> None:
-        """Reads the lab's entry of engines.yml."""
+        """Read the lab's entry of engines.yml."""
         self.settings = engines.read(self.root, "lab")
 
     def start(
         self, name: str, root: Path | None = None, before: Sequence[str] = (), **env: str
     ) -> None:
-        """Starts a process of the lab, as `catalog workers start` does.
+        """Start a process of the lab, as `catalog workers start` does.
 
         Args:
             name: Its name.
@@ -95,7 +95,7 @@ class Lab:
             )
 
     def wait(self, condition, seconds: float = 180):
-        """Waits until a condition holds; returns what it returns."""
+        """Wait until a condition holds; return what it returns."""
         end = time.monotonic() + seconds
         while not (value := condition()):
             if time.monotonic() > end:
@@ -105,7 +105,7 @@ class Lab:
         return value
 
     def wait_for_workers(self, engine: DaskEngine, *names: str) -> list[dict]:
-        """Waits until the scheduler knows these workers and no others, with free slots."""
+        """Wait until the scheduler knows these workers and no others, with free slots."""
 
         expected = set(names)
 
@@ -119,14 +119,14 @@ class Lab:
         return self.wait(known)
 
     def type(self, line: str, **env: str) -> subprocess.CompletedProcess[str]:
-        """Runs a line in the project's folder."""
+        """Run a line in the project's folder."""
         return subprocess.run(
             line, shell=True, cwd=self.root, env=self.env | env, text=True, timeout=240,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
     def good(self, line: str, **env: str) -> str:
-        """Runs a line that has to succeed; returns what it printed."""
+        """Run a line that has to succeed; return what it printed."""
         done = self.type(line, **env)
         assert done.returncode == 0, f"$ {line}\n{done.stdout}"
         return done.stdout
@@ -140,11 +140,11 @@ class Lab:
         )  # fmt: skip
 
     def pid(self, name: str) -> int:
-        """Returns the process id of a process of the lab."""
+        """Return the process id of a process of the lab."""
         return serve.is_alive(self.settings.scratch / name)["pid"]
 
     def kill_all(self, started: subprocess.Popen[str]) -> None:
-        """Kills a line that was started in the background, with all that it has started here."""
+        """Kill a line that was started in the background, with all that it has started here."""
         if self._prepared:
             prepared.kill_all(started, self._prepared.parent)
         else:
@@ -162,12 +162,12 @@ class Lab:
         return sorted((self.home / "runs").glob("*"), key=started)
 
     def kill(self, name: str) -> None:
-        """Kills a process of the lab at once."""
+        """Kill a process of the lab at once."""
         self.processes[name].send_signal(signal.SIGKILL)
         self.processes[name].wait(30)
 
     def close(self) -> None:
-        """Ends all processes."""
+        """End all processes."""
         for name, process in self.processes.items():
             if state := serve.is_alive(self.settings.scratch / name):
                 os.kill(state["pid"], signal.SIGCONT)

@@ -10,7 +10,7 @@ import prepared
 
 
 def free_port():
-    """Returns a port that nothing listens on."""
+    """Return a port that nothing listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
@@ -18,7 +18,7 @@ def free_port():
 
 @contextlib.contextmanager
 def server(project, port):
-    """Runs an MLflow server on a database in the project, and kills it hard."""
+    """Run an MLflow server on a database in the project, and kill it hard."""
     uri = f"http://127.0.0.1:{port}"
     command = [
         prepared.python(),

@@ -25,7 +25,7 @@ def small_disk(path, kilobytes):
 
 @contextlib.contextmanager
 def small_cgroup(megabytes):
-    """Makes a cgroup whose processes the kernel kills when they use more; returns its directory."""
+    """Create a cgroup whose processes the kernel kills when they use more; return its directory."""
     version_2 = Path("/sys/fs/cgroup/cgroup.controllers")
     parent, limit = _MEMORY_V1, "memory.limit_in_bytes"
     if version_2.exists() and "memory" in version_2.read_text():

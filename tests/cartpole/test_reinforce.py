@@ -178,7 +178,7 @@ def discounted(count, gamma):
 
 
 def train_as_the_source(setting, policy, value, updates, episodes):
-    """Trains the two networks in place, with the streams of the setting's seed; lengths [U, E]."""
+    """Train the two networks in place, with the streams of the setting's seed; lengths [U, E]."""
     seeds = Seeds(setting.seed)
     starts, draws = seeds.generator("starts"), seeds.generator("actions")
     env = gymnasium.make("CartPole-v1")

@@ -56,7 +56,7 @@ class Reference:
         return torch.distributions.Categorical(logits=outputs[..., :5]), outputs[..., 5]
 
     def update(self, actions):
-        """Rooms stepped with the actions [S, E]; returns the visited cells."""
+        """Update with the other implementation's actions [S, E]; return the visited cells."""
         cells, losses = [], []
         for e, room in enumerate(self.rooms):
             path = []

@@ -69,7 +69,7 @@ def test_a_killed_and_resumed_run_records_the_same(folder, tmp_path, monkeypatch
     assert all((getattr(one, f) == getattr(two, f)).all() for f in histories.FIELDS)
 
 
-def test_the_result_has_the_agents_returns(folder):
+def test_the_result_has_success_return_and_extra_steps(folder):
     result = json.loads((folder / "result.json").read_text())["result"]
     metrics = result["metrics"]
     assert result["env_steps"] == 15 * 3000

@@ -1,4 +1,4 @@
-"""Environments in groups: the same bits as all together, for any number of threads."""
+"""Environments in groups: the same bits as all together, with any number of threads."""
 
 import numpy as np
 import pytest

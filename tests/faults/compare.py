@@ -47,7 +47,7 @@ def differences(runs, database, stored, names):
 
 
 def count_points(runs):
-    """Returns how many points all journals hold together."""
+    """Return how many points all journals hold together."""
     return sum(sum(Journal(path).points().values()) for path in runs.iterdir())
 
 
@@ -85,7 +85,7 @@ class Journal:
         return lines
 
     def output(self):
-        """Returns what the run has printed, which Guild keeps where it started the run."""
+        """Return what the run has printed, which Guild keeps where it started the run."""
         places = (self.path / "journal" / "output.txt", self.path / ".guild" / "output")
         return next(place.read_bytes() for place in places if place.exists())
 
@@ -138,7 +138,7 @@ def _run(journal, run, stored):
 
 
 def _folder(address, stored):
-    """Returns the folder of a run's artifacts."""
+    """Return the folder of a run's artifacts."""
     kind, _, path = address.partition(":/")
     if kind == "mlflow-artifacts":
         return stored / path.lstrip("/")
@@ -146,7 +146,7 @@ def _folder(address, stored):
 
 
 def _stored_runs(database):
-    """Returns every run of the database: the columns of its row, tags, params and points."""
+    """Return every run of the database: the columns of its row, tags, params and points."""
     with contextlib.closing(_connect(database)) as connection:
         runs = {row["run_uuid"]: row for row in _rows(connection, "runs")}
         for run in runs.values():
@@ -210,7 +210,7 @@ def _json(path):
 
 
 def _lines(path):
-    """Returns the complete lines of a JSON lines file."""
+    """Return the complete lines of a JSON lines file."""
     try:
         return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
     except OSError:

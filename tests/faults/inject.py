@@ -196,7 +196,7 @@ class Arena:
         return self.sync()
 
     def sync(self):
-        """Runs `catalog sync`; returns what it printed."""
+        """Run `catalog sync`; return what it printed."""
         process = self.catalog("sync")
         output = process.communicate(timeout=PATIENCE)[0]
         if process.returncode:
@@ -204,7 +204,7 @@ class Arena:
         return output
 
     def verify(self):
-        """Runs `catalog verify`; returns its exit status and the lines that it printed."""
+        """Run `catalog verify`; return its exit status and the lines that it printed."""
         process = self.catalog("verify")
         lines = process.communicate(timeout=PATIENCE)[0].splitlines()
         return process.returncode, lines
@@ -214,7 +214,7 @@ class Arena:
         return differences(self.runs, self.database, self.stored, NAMES)
 
     def start_server(self):
-        """Starts the MLflow server and its database, unless they run, and waits for them."""
+        """Start the MLflow server and its database, unless they run, and wait for them."""
         if self.postgresql is not None:
             self.postgresql.start()
         if self.server is not None or not self.has_server:
@@ -252,7 +252,7 @@ class Arena:
         _wait(lambda: self._numbers("training") or self.training.poll() is not None, "the training")
 
     def close(self):
-        """Kills what is left."""
+        """Kill what is left."""
         for victim in ("training", "sender", "server", "sync"):
             self._kill(victim)
         if self.postgresql is not None:
@@ -294,11 +294,11 @@ class Arena:
         return hit
 
     def _numbers(self, role):
-        """Returns the process numbers of a role."""
+        """Return the process numbers of a role."""
         return [int(path.name.rpartition("-")[2]) for path in self.faults.glob(f"pids/{role}-*")]
 
     def _kill(self, victim):
-        """Kills all processes of a role; returns whether there were any."""
+        """Kill all processes of a role; return whether there were any."""
         if victim == "database":
             return self.postgresql is not None and self.postgresql.kill()
         numbers = self._numbers(victim)
@@ -320,7 +320,7 @@ class Arena:
             self.server = None
 
     def catalog(self, *arguments, cwd=None, **more):
-        """Starts the `catalog` command."""
+        """Start the `catalog` command."""
         return subprocess.Popen(
             [sys.executable, "-m", "runcatalog.cli.main", *arguments], env=self._environment(**more),
             cwd=cwd or self.project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

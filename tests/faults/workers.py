@@ -83,7 +83,7 @@ class Namespaces:
 
     @staticmethod
     def available():
-        """Returns whether this process may make them."""
+        """Return whether this process may make them."""
         if os.geteuid() or shutil.which("ip") is None:
             return False
         tried = subprocess.run(["ip", "netns", "add", "lab-try"], capture_output=True)
@@ -125,7 +125,7 @@ class Storm:
         self.database_lock = threading.Lock()  # a start is not killed before it has ended
 
     def open(self):
-        """Starts all processes."""
+        """Start all processes."""
         if self.namespaces:
             self.namespaces.open()
         self._set_engine()
@@ -148,12 +148,12 @@ class Storm:
         self.lab.read_settings()
 
     def start(self, name):
-        """Starts a process of the lab."""
+        """Start a process of the lab."""
         inside = self.namespaces and name in self.names
         self.lab.start(name, before=["ip", "netns", "exec", name] if inside else [])
 
     def sweep(self, trials, strikes):
-        """Runs a batch under strikes; returns its exit status and output.
+        """Run a batch under strikes; return its exit status and output.
 
         Args:
             trials: Their number.
@@ -182,7 +182,7 @@ class Storm:
         return running.returncode, log.read_text()
 
     def _wait_for_trials(self, running, count):
-        """Waits until so many trials have begun."""
+        """Wait until so many trials have begun."""
         begun = lambda: sum((run / "journal/sessions.jsonl").exists() for run in self.lab.runs)  # noqa: E731
         self.lab.wait(lambda: running.poll() is not None or begun() >= count, 300)
 
@@ -227,7 +227,7 @@ class Storm:
             self.postgresql.start()
 
     def trials(self):
-        """Returns the directories of the runs that are no batch."""
+        """Return the directories of the runs that are no batch."""
         return [run for run in self.lab.runs if (run / "journal").is_dir()]
 
     def problems(self, trials):
@@ -249,11 +249,11 @@ class Storm:
         return problems + [f"{path} is left on a worker" for path in left]
 
     def moved(self):
-        """Returns the runs that went on elsewhere."""
+        """Return the runs that went on elsewhere."""
         return [run for run in self.trials() if (last_session(run) or {}).get("session", 1) > 1]
 
     def other_digests(self, runs):
-        """Returns the runs whose digests are others than those of the same trial here, undisturbed."""
+        """Return the runs whose digests are others than those of the same trial here, undisturbed."""
         others = []
         for run in runs:
             seed = json.loads((run / "journal/run.json").read_text())["flags"]["seed"]
@@ -277,13 +277,13 @@ class Storm:
         )
 
     def _senders(self):
-        """Returns the processes that still deliver a run."""
+        """Return the processes that still deliver a run."""
         runs = str(self.lab.home / "runs")
         commands = [p.info["cmdline"] or [] for p in psutil.process_iter(["cmdline"])]
         return [words for words in commands if words[-1:] and words[-1].startswith(runs)]
 
     def close(self):
-        """Ends all processes."""
+        """End all processes."""
         for timer in self.late:
             timer.join()
         if self.running and self.running.poll() is None:

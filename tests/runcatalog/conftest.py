@@ -87,7 +87,7 @@ class Shell:
         }
 
     def __call__(self, line: str, *, code: int | None = 0, **env: str) -> str:
-        """Runs a line; returns what it printed. `code` is the exit status expected."""
+        """Run a line; return what it printed. `code` is the exit status expected."""
         done = subprocess.run(
             line,
             shell=True,
@@ -108,7 +108,7 @@ class Shell:
         return self(f"{prepared.python()} -m runcatalog.cli.main {line}", code=code)
 
     def inside(self, line: str, *, code: int = 0) -> str:
-        """Runs `catalog …` in this process, which has imported MLflow already."""
+        """Run `catalog …` in this process, which has imported MLflow already."""
         from runcatalog.cli import main
 
         output = io.StringIO()
@@ -135,7 +135,7 @@ class Shell:
 
 @pytest.fixture(scope="session")
 def shell_in():
-    """Returns a function that gives a shell in the toy project of a folder, copied there at need."""
+    """Return a function that gives a shell in the toy project of a folder, copied there at need."""
 
     def make(folder: Path) -> Shell:
         root = folder / "project"

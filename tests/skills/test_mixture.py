@@ -37,7 +37,7 @@ def _agent(number: int, shape: Shape = TINY, stage: str = "all0") -> NetworkAgen
 
 
 def _gate(experts: int, weights: list[float] | None = None) -> NetworkAgent:
-    """A gate, with constant mixture weights if `weights` has any."""
+    """A gate, with constant mixture weights if `weights` is given."""
     agent = _agent(9, Shape(4, 24, 16, choices=experts))
     if weights is not None:
         agent.network.flat[:] = 0

@@ -154,7 +154,7 @@ def test_trained_weights_are_saved_and_reloaded(started, tmp_path: Path, kind) -
         shutil.rmtree(tmp_path / "other")
 
 
-def test_lora_is_merged_into_its_base_model(started, tmp_path: Path) -> None:
+def test_lora_applies_to_the_model_that_it_was_trained_on(started, tmp_path: Path) -> None:
     """A LoRA on a checkpoint that is itself a LoRA on a full training; and none of them on the tiny model of others."""
     before = "tiny"
     for name, kind in (

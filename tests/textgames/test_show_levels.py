@@ -10,7 +10,7 @@ from textgames import show_levels
 
 
 def done(monkeypatch, folder, **flags) -> dict:
-    """Runs the script's `main` into a directory; what it recorded."""
+    """Run the script's `main` into a directory; return its record."""
     for name in ("RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RUN_DIR", str(folder))

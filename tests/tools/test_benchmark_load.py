@@ -23,7 +23,7 @@ def report(tmp_path, monkeypatch):
 
 
 def measured(report, *flags, **options):
-    """Runs a small benchmark; returns the recorded rows, [] without any."""
+    """Run a small benchmark; return the recorded rows, [] without any."""
     options = report.parser("How fast.", **options).parse_args(list(flags))
     row = report.row("speed", [2.0], [1.0], peer_name="peer", unit="m/s", target=1.5)
     report.report("speed", [row], dry_run=options.dry_run)

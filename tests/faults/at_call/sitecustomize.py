@@ -68,7 +68,7 @@ def strike(me, call, when, arguments):
 
 
 def words(arguments):
-    """Returns the arguments as text; an open file by its path."""
+    """Return the arguments as text; an open file by its path."""
     shown = []
     for argument in arguments:
         if isinstance(argument, int):
@@ -97,7 +97,7 @@ def watch(owner, name, me, call):
 
 
 def tear_writes(me):
-    """Lets ``os.write`` write the half of a line before the process dies."""
+    """Let ``os.write`` write the half of a line before the process dies."""
     real = os.write
 
     def write(file, data):
@@ -112,7 +112,7 @@ def tear_writes(me):
 
 
 def watch_methods(me, module, owner, methods):
-    """Watches methods of a class."""
+    """Watch methods of a class."""
     for method in methods:
         watch(getattr(module, owner), method, me, f"{owner}.{method}")
 

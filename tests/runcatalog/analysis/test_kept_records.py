@@ -76,7 +76,7 @@ def test_a_record_that_only_a_merge_dropped_is_named(history, git, make):
     assert "run 00000003" in line
 
 
-def test_a_shallow_clone_is_reported_as_unchecked(project, make, tmp_path, git):
+def test_missing_history_is_reported_as_unchecked(project, make, tmp_path, git):
     write_all([make(1, value=0.5)], project.records)
     assert problems(project) == ([], "there is no git history")
     git("init", "-q", "-b", "main")

@@ -38,7 +38,7 @@ def records(project, git, make):
 
 
 def rows(project, records):
-    """Returns the cells of the rows of the toy's table, by id."""
+    """Return the cells of the rows of the toy's table, by id."""
     lines = Catalog(project, records).table(["toy:train"]).splitlines()
     cells = [line.strip("| ").split(" | ") for line in lines]
     return {row[-1]: row for row in cells if row[-1].isdigit()}

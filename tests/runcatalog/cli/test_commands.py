@@ -29,7 +29,7 @@ HEAVY = ("mlflow", "torch", "matplotlib", "pandas", "numpy", "scipy", "sqlalchem
 
 
 def probe(shell, *lines, env=""):
-    """Types `catalog …` lines in one new process; returns what they print, and which heavy modules came."""
+    """Type `catalog …` lines in one new process; return what they print, and which heavy modules they imported."""
     calls = "".join(f"call({line!r})\n" for line in lines)
     (shell.root / "probe.py").write_text(
         "import sys, shlex\nfrom runcatalog.cli import main as cli\n"

@@ -324,7 +324,7 @@ class Terminal:
         os.write(self.outer, text.encode())
 
     def end(self):
-        """Waits for the end; returns the exit status."""
+        """Wait for the end; return the exit status."""
         code = None
         while code is None:
             with contextlib.suppress(OSError):
@@ -347,7 +347,7 @@ class Terminal:
 
 @pytest.fixture
 def training(shell):
-    """Starts a run that has logged eight updates and waits for a file; they end with the test."""
+    """Start a run that has logged eight updates and wait for a file; they end with the test."""
     (shell.root / "train.py").write_text(SCRIPT)
     started = []
 

@@ -30,7 +30,7 @@ BIG = """big:
 
 
 def declare(folder, name):
-    """Writes the programs that say what a machine has, and whether it computes; returns the folder of both."""
+    """Write the programs that say what a machine has, and whether it computes; return the folder of both."""
     gpu, memory = GPUS[name]
     programs = {
         "nvidia-smi": f"echo '0, GPU-{name}, {gpu}, {memory}'",
@@ -79,7 +79,7 @@ def engine(nine):
 
 
 def health(lines):
-    """Returns what lines of `catalog workers` say of the machines' health, by name."""
+    """Return what lines of `catalog workers` say of the machines' health, by name."""
     begin, end = lines[0].index("health"), lines[0].index("runs")
     return {line.split()[0]: line[begin:end].strip() for line in lines[1:]}
 

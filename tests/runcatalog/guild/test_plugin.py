@@ -34,7 +34,7 @@ GUILD_YML = """
 
 @pytest.fixture
 def flags(tmp_path, monkeypatch):
-    """Loads a project's flags with Guild: operation to name to attributes."""
+    """Load a project's flags with Guild: operation to name to attributes."""
     monkeypatch.setenv("GUILD_HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     (tmp_path / "s.py").write_text(SCRIPT)

@@ -14,7 +14,7 @@ ID = "ab" * 16
 
 @pytest.fixture
 def guild_run(tmp_path):
-    """Returns a run of Guild that has begun and has not ended."""
+    """Return a run of Guild that has begun and has not ended."""
     directory = tmp_path / "runs" / ID
     (directory / ".guild" / "attrs").mkdir(parents=True)
     (directory / ".guild" / "opref").write_text("guildfile:/nowhere '' toy train")
@@ -30,7 +30,7 @@ def process():
 
 
 def lock(run, number, age=0.0):
-    """Writes LOCK as Guild did `age` seconds ago."""
+    """Write LOCK as Guild did `age` seconds ago."""
     path = run.directory / ".guild" / "LOCK"
     path.write_text(str(number))
     os.utime(path, (time.time() - age,) * 2)

@@ -16,7 +16,7 @@ FOREIGN = ("RUN_DIR", "RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_I
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """Returns the directory of an empty project; nothing is sent to MLflow unless a test wants it."""
+    """Return the directory of an empty project; nothing is sent to MLflow unless a test wants it."""
     for name in FOREIGN:
         monkeypatch.delenv(name, raising=False)
     directory = tmp_path / "project"
@@ -45,7 +45,7 @@ class Toy:
         self._started = started
 
     def start(self, *flags, env=None, wrapper=(), **options):
-        """Start the script, with `command` by the real Python; return the process."""
+        """Start the script, through `wrapper` and the real Python if one is given; return the process."""
         python = sys.executable if wrapper else self.python or prepared.python()
         environment = os.environ | {"RUN_DIR": str(self.directory)} | (env or {})
         process = prepared.Process(
@@ -61,13 +61,13 @@ class Toy:
         return process
 
     def run(self, *flags, env=None, wrapper=()):
-        """Runs the script to its end; returns (exit code, standard error)."""
+        """Run the script to its end; return (exit code, standard error)."""
         process = self.start(*flags, env=env, wrapper=wrapper)
         _, errors = process.communicate(timeout=120)
         return process.returncode, errors
 
     def lines(self):
-        """Returns how many lines the journal has."""
+        """Return how many lines the journal has."""
         path = self.directory / "journal" / "metrics.jsonl"
         return path.read_bytes().count(b"\n") if path.exists() else 0
 
@@ -80,7 +80,7 @@ def _default_signals():
 
 @pytest.fixture
 def toys(project):
-    """Returns a function that gives the toy training of a name; what still runs at the end is killed."""
+    """Return a function that gives the toy training of a name; what still runs at the end is killed."""
     started = []
     yield lambda name: Toy(project / "runs" / name, started)
     for process in started:

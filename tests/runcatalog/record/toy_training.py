@@ -101,7 +101,7 @@ def _use_memory(end):
 
 
 def _fill(path):
-    """Writes a file until the disk is full."""
+    """Write a file until the disk is full."""
     with path.open("wb", buffering=0) as file:
         while True:
             try:

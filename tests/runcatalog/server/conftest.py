@@ -45,19 +45,19 @@ class Group:
         self._shell = shell_in(root / "admin")
 
     def catalog(self, line: str, *, code: int = 0) -> str:
-        """Types `catalog server …`; returns what it printed."""
+        """Type `catalog server …`; return what it printed."""
         words = line.split()
         words.insert(1, f"--folder {self.folder.path}")
         return self._shell.inside(f"server {' '.join(words)}", code=code)
 
     def new_user(self, name: str, *experiments: str) -> tuple[str, str]:
-        """Adds a user; returns name and password."""
+        """Add a user; return name and password."""
         path = self.root / f"{name}.credentials"
         self.catalog(f"user add {name} {' '.join(experiments)} --credentials {path}")
         return read_credentials(path)
 
     def new_password(self, name: str) -> tuple[str, str]:
-        """Gives a user a new password."""
+        """Give a user a new password."""
         path = self.root / f"{name}-{len(list(self.root.iterdir()))}.credentials"
         self.catalog(f"user password {name} --credentials {path}")
         return read_credentials(path)
@@ -70,7 +70,7 @@ class Group:
         return shell
 
     def record(self, shell, name: str, steps: int = 5) -> Path:
-        """Records a run without delivery; returns its directory."""
+        """Record a run without delivery; return its directory."""
         script = self.root / "record.py"
         script.write_text(RECORD)
         directory = shell.root / "runs" / name
@@ -78,7 +78,7 @@ class Group:
         return directory
 
     def ask(self, user, method: str, route: str, content=None) -> tuple[int, object]:
-        """Asks the server; returns status and answer.
+        """Ask the server; return status and answer.
 
         Args:
             user: (name, password), None for no credentials.
@@ -103,7 +103,7 @@ class Group:
             return status, text.decode("utf-8", "replace")
 
     def rows(self, query: str, *values) -> list[tuple]:
-        """Returns rows of the server's database."""
+        """Return rows of the server's database."""
         with postgresql.connect(self.folder) as connection:
             return connection.execute(query, values).fetchall()
 

@@ -143,7 +143,7 @@ def test_a_new_password_is_valid_at_once_in_every_process(group):
 
 
 def batches(seed):
-    """Yields batches of points as clients send them, with repetitions and numbers that are none."""
+    """Yield batches of points as clients send them, with repetitions and numbers that are none."""
     chance = random.Random(seed)
     values = [0, -1, 2.5, 1e300, "NaN", "Infinity", "-Infinity", -0.0, 5e-324]
     sent = []

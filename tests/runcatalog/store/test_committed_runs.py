@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def uri(folder, tmp_path_factory):
-    """Returns an MLflow into which the records were imported."""
+    """Return an MLflow into which the records were imported."""
     from runcatalog.store.client import Store
     from runcatalog.sync.imports import put_records
 
@@ -37,7 +37,7 @@ def uri(folder, tmp_path_factory):
 
 
 def described(source):
-    """Returns all that a reader gives of its runs."""
+    """Return all that a reader gives of its runs."""
     stored = source.runs()
     points = source.points([run.id for run in stored])
     return {

@@ -39,7 +39,7 @@ def store(tmp_path_factory) -> Store:
 
 
 def add(store: Store, client, run_id: str, folder: Path, *, name: str = "pg:train") -> str:
-    """Adds a run that has everything, as publishing does; returns MLflow's id."""
+    """Add a run that has everything, as publishing does; return MLflow's id."""
     file = folder / "result.json"
     file.write_text("{}")
     tags = {"run_id": run_id, "label": "none"}

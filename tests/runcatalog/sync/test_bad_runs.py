@@ -19,7 +19,7 @@ from runcatalog.sync.sync import Sync
 
 @pytest.fixture
 def runs(project, monkeypatch):
-    """Returns a function that adds a finished run of the toy project, `add("name")`; its directory."""
+    """Return a function that adds a finished run of the toy project, `add("name")`; its directory."""
     monkeypatch.setenv("RECORD_MLFLOW", "off")
     first = project.root / "runs" / "first"
 

@@ -19,11 +19,11 @@ MARKED = [
 
 
 def quiet(line):
-    """Prints nothing."""
+    """Print nothing."""
 
 
 def marks(run):
-    """Returns the marks of a record that has any."""
+    """Return the marks of a record that has any."""
     return {name: getattr(run, name) for name in MARKS if getattr(run, name)}
 
 
@@ -33,7 +33,7 @@ def from_a_record(project, run):
 
 
 def from_guild(project, run):
-    """Sends the run as one whose scalars Guild has."""
+    """Send the run as one whose scalars Guild has."""
     Sync(project, Store(), quiet)._put(replace(unmarked(run), env_steps=7), {})
 
 

@@ -44,7 +44,7 @@ def world(lab, shell_in, tmp_path):
 
 
 def rows(shell):
-    """Renders what MLflow holds, without the records; returns the rows of runs and batches by their id."""
+    """Render what MLflow holds, without the records; return the rows of runs and batches by their id."""
     records, aside = shell.root / "experiments" / "records", shell.root.parent / "aside"
     records.mkdir(exist_ok=True)
     records.rename(aside)
@@ -61,7 +61,7 @@ def rows(shell):
 
 
 def ask(shell, query):
-    """Returns the rows of a query to MLflow's database."""
+    """Return the rows of a query to MLflow's database."""
     path = Path(shell.env.get("MLFLOW_TRACKING_URI", f"sqlite:///{shell.root}/mlflow.db")[10:])
     with sqlite3.connect(path) as connection:
         return connection.execute(query).fetchall()

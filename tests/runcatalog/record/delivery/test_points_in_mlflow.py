@@ -13,7 +13,7 @@ from runcatalog.record.journal import read_json, read_points
 
 
 def stored_points(path, run_id):
-    """Returns the points of a run in an SQLite database, sorted."""
+    """Return the points of a run in an SQLite database, sorted."""
     with sqlite3.connect(path) as database:
         query = "SELECT timestamp, step, key, value FROM metrics WHERE run_uuid = ?"
         return sorted(database.execute(query, (run_id,)).fetchall())
@@ -30,7 +30,7 @@ def copy_database(source, target):
 
 @pytest.fixture
 def sent(project, monkeypatch):
-    """Returns (the directory of a run that was sent, its id in MLflow); `backup.db` is from its middle."""
+    """Return (the directory of a run that was sent, its id in MLflow); `backup.db` is from its middle."""
     directory = project / "runs" / "run"
     monkeypatch.setenv("RUN_DIR", str(directory))
     with record.start(record.Config(), study="toy") as run:

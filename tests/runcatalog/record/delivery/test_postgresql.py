@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 @pytest.fixture
 def database():
-    """Returns (the address of a new database, its psycopg connection)."""
+    """Return (the address of a new database, its psycopg connection)."""
     import psycopg
 
     server = PostgreSQL()

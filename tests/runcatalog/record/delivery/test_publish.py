@@ -27,7 +27,7 @@ LIGHT = ("--every", 0)  # no checkpoints, for which torch would be loaded
 
 
 def stored_points(uri, run_id):
-    """Returns the points that MLflow holds of a run, as a sorted list."""
+    """Return the points that MLflow holds of a run, as a sorted list."""
     from mlflow import MlflowClient
 
     client = MlflowClient(uri)
@@ -40,7 +40,7 @@ def stored_points(uri, run_id):
 
 
 def logged(directory):
-    """Returns the points of the journal, as a sorted list."""
+    """Return the points of the journal, as a sorted list."""
     return sorted(tuple(p) for p in read_points(directory / "journal" / "metrics.jsonl"))
 
 

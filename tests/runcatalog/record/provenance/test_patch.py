@@ -84,7 +84,7 @@ def write(root, files):
 
 
 def tree(root):
-    """Returns the files that can change a run, and what is in them."""
+    """Return the files that can change a run, and what is in them."""
     paths = (path for path in root.rglob("*") if ".git" not in path.parts and path.is_file())
     names = {path.relative_to(root).as_posix(): path for path in paths}
     return {
@@ -95,7 +95,7 @@ def tree(root):
 
 
 def change(root):
-    """Changes the working tree in every way."""
+    """Change the working tree in every way."""
     (root / "src" / "gone.py").unlink()
     (root / "src" / "moved.py").rename(root / "src" / "there.py")
     (root / "src" / "train.py").chmod(0o755)
