@@ -238,8 +238,8 @@ def test_outputs_with_the_cache_equal_those_without(layout, states, positions, s
         logits = policy.logits()
         lengths.append(policy.length)
         with torch.no_grad():
-            anew = model(policy.window.cut(0, policy.length))[:, -1]
-        assert torch.allclose(logits, anew, atol=1e-5)
+            uncached = model(policy.window.cut(0, policy.length))[:, -1]
+        assert torch.allclose(logits, uncached, atol=1e-5)
         actions = rng.integers(5, size=4)
         step = rooms.step(actions)
         policy.observe(actions, step.rewards, step.cells, rooms.times)
@@ -271,8 +271,8 @@ def test_a_ring_equals_the_window_until_it_is_full_and_keeps_older_steps(layout)
         for step in range(30):
             logits = ring.logits()
             begin = max(0, step - 11)
-            anew = model(context.cut(begin, step + 1))[:, -1]
-            same = torch.allclose(logits, anew, atol=1e-5)
+            uncached = model(context.cut(begin, step + 1))[:, -1]
+            same = torch.allclose(logits, uncached, atol=1e-5)
             # Deeper blocks remember forgotten steps.
             assert same == (step < 12)
             assert ring.length == min(step + 1, 12)
@@ -290,8 +290,8 @@ def test_a_ring_of_one_block_equals_a_sliding_window():
     ring = CachedPolicy(model, context.cells[:, 0], context.sizes, "ring")
     with torch.no_grad():
         for step in range(30):
-            anew = model(context.cut(max(0, step - 11), step + 1))[:, -1]
-            assert torch.allclose(ring.logits(), anew, atol=1e-5)
+            uncached = model(context.cut(max(0, step - 11), step + 1))[:, -1]
+            assert torch.allclose(ring.logits(), uncached, atol=1e-5)
             if step < 29:
                 after = context.cut(step + 1, step + 2)
                 ring.observe(

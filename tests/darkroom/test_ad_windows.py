@@ -163,7 +163,7 @@ def test_explorations_have_episodes_before_their_environments_first_reward(kept)
     for episode in explorations.pool:
         assert set(explorations.cells(episode)) == walked(kept, *named(kept, index, episode))
     for task in range(4):
-        numbers = [number for of, _, number in expected if of == task]
+        numbers = [number for owner, _, number in expected if owner == task]
         assert index.task_unrewarded[task * kept.shape[2]] == max(numbers, default=-1) + 1
 
 
@@ -229,8 +229,8 @@ def test_windows_begin_with_the_exploration_and_continue_in_one_stream(kept, mon
     for row in range(80):
         task, episodes = GOALS.index(goals[row]), spans(drawn.context, row)
         for span, episode in zip(episodes[: counts[row]], explorations[row], strict=False):
-            of, env, number = named(kept, source, episode)
-            assert (env, number) in matches(kept, of, drawn, row, *span)
+            owner, env, number = named(kept, source, episode)
+            assert (env, number) in matches(kept, owner, drawn, row, *span)
         if rest := episodes[counts[row] :]:
             matching = [matches(kept, task, drawn, row, *span) for span in rest]
             late = repeated_share(source, task, sampling)

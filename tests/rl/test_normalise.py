@@ -71,9 +71,9 @@ def test_restart_resets_episodes_and_optionally_the_statistics(statistics):
     scaler, fresh = ReturnScaler(4, 0.9), ReturnScaler(4, 0.9)
     scaler(100 * rewards, ends)
     scaler.restart(statistics=statistics)
-    again, anew = scaler(rewards, ends), fresh(rewards, ends)
+    again, expected = scaler(rewards, ends), fresh(rewards, ends)
     assert (scaler.returns == fresh.returns).all()
-    assert (again == anew).all() == statistics
+    assert (again == expected).all() == statistics
 
 
 def test_rewards_off_and_state():

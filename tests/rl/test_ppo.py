@@ -75,8 +75,8 @@ def test_gradients_of_the_losses_equal_autograd(kind):
     values.requires_grad_()
     plain = (values - returns).square()
     clipped = (old + (values - old).clamp(-0.2, 0.2) - returns).square()
-    of = {"max": torch.maximum(plain, clipped), "clipped": clipped, "plain": plain}
-    loss = 0.5 * of[kind].mean()
+    by_kind = {"max": torch.maximum(plain, clipped), "clipped": clipped, "plain": plain}
+    loss = 0.5 * by_kind[kind].mean()
     torch.testing.assert_close(
         value_loss(values.detach(), old, returns, 0.2, kind),
         (loss.detach(), torch.autograd.grad(loss, values)[0]),

@@ -85,11 +85,11 @@ def test_an_agent_plays_the_same_episodes_in_babyai(name: str) -> None:
 
 def test_training_seeds_and_evaluation_seeds_are_disjoint() -> None:
     config = Config(env="BabyAI-GoToObj-v0", bank=30, eval_episodes=20)
-    learned, looked_at = training_levels(config)
-    assert (len(learned), len(looked_at)) == (30, 20)
-    assert learned.seed.min() >= FIRST_TRAINING_SEED
-    assert set(looked_at.seed) <= set(evaluation.VALIDATION_SEEDS)
-    assert not set(looked_at.seed) & set(evaluation.TEST_SEEDS)
+    training, validation = training_levels(config)
+    assert (len(training), len(validation)) == (30, 20)
+    assert training.seed.min() >= FIRST_TRAINING_SEED
+    assert set(validation.seed) <= set(evaluation.VALIDATION_SEEDS)
+    assert not set(validation.seed) & set(evaluation.TEST_SEEDS)
     (env,) = {gymnasium.spec(config.env).id}
     assert config.task == env
 
@@ -106,11 +106,11 @@ def _contents(levels: Levels) -> list[tuple]:
 def test_no_training_level_equals_a_validation_or_test_level(name: str) -> None:
     """Equal levels alone are left out, be it two thirds of all levels or none."""
     config = Config(env=f"BabyAI-{name}-v0", bank=300, eval_episodes=40)
-    learned, looked_at = training_levels(config)
-    evaluated = _contents(looked_at) + _contents(bank(config.env, evaluation.TEST_SEEDS))
+    training, validation = training_levels(config)
+    evaluated = _contents(validation) + _contents(bank(config.env, evaluation.TEST_SEEDS))
     plain = bank(config.env, range(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + 300))
     fitting = [i for i, level in enumerate(_contents(plain)) if level not in evaluated]
-    assert learned.seed.tolist() == plain.seed[fitting].tolist()
+    assert training.seed.tolist() == plain.seed[fitting].tolist()
     assert (len(fitting) < 300) == (name != "GoToLocal")
 
 

@@ -74,14 +74,14 @@ def _sorted(drawn):
 @pytest.mark.parametrize("stage", SMALL)
 def test_training_levels_contain_no_test_or_validation_level(stage):
     out = level_sets.left_out(stage, 100)
-    judged = [*TEST_SEEDS[::5], *level_sets.fresh_seeds(stage)[::5]]
-    tested = set().union(*naive(stage, judged))
+    evaluated = [*TEST_SEEDS[::5], *level_sets.fresh_seeds(stage)[::5]]
+    tested = set().union(*naive(stage, evaluated))
     validation = Engine(stage, 100, auto_reset=False, left_out=out.validation)
     validation.reset(np.asarray(VALIDATION_SEEDS[:100]))
     validated = set().union(*(positions(validation.state()[[n]]) for n in range(100)))
     assert not tested & validated
     drawn = np.random.default_rng(3).integers(FIRST_TRAINING_SEED, 1 << 62, 1500)
-    seeds = np.concatenate([drawn, judged[::10]])  # some are sure to give a level of the sets
+    seeds = np.concatenate([drawn, evaluated[::10]])  # some are sure to give a level of the sets
     count = len(seeds)
     engine = Engine(stage, count, left_out=out.training)
     engine.reset(seeds)

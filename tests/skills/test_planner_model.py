@@ -20,26 +20,30 @@ SMALL = {
 
 
 @pytest.fixture(scope="module")
-def taught() -> list[Demonstration]:
+def demonstrations() -> list[Demonstration]:
     levels = range(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + 200)
     return demonstrate("nlm0", levels, record.Seeds(1), 0.2)
 
 
-def test_demonstrations_contain_only_observable_facts(taught: list[Demonstration]) -> None:
-    assert len(taught) > 400
-    for prompt, subtask in taught:
+def test_demonstrations_contain_only_observable_facts(demonstrations: list[Demonstration]) -> None:
+    assert len(demonstrations) > 400
+    for prompt, subtask in demonstrations:
         assert f"\n- {subtask}" in prompt.split("Sub-tasks:")[1]
         if subtask.startswith("pick up"):
             colour = subtask.split()[3]
             shown = f"- {colour} door, locked" in prompt
             assert shown or prompt.startswith(f"Task: open the {colour} door")
-    assert {subtask.split(" the ")[0] for _, subtask in taught} >= {"explore", "open", "pick up"}
+    assert {subtask.split(" the ")[0] for _, subtask in demonstrations} >= {
+        "explore",
+        "open",
+        "pick up",
+    }
 
 
-def test_tokens_are_those_of_the_chat_template(taught: list[Demonstration]) -> None:
-    tokens = small_lm.tokenizer_for([example.prompt for example in taught])
-    texts = Texts.of(taught, tokens)
-    for item, conversation, answer in zip(taught, texts.tokens, texts.answers, strict=True):
+def test_tokens_are_those_of_the_chat_template(demonstrations: list[Demonstration]) -> None:
+    tokens = small_lm.tokenizer_for([example.prompt for example in demonstrations])
+    texts = Texts.of(demonstrations, tokens)
+    for item, conversation, answer in zip(demonstrations, texts.tokens, texts.answers, strict=True):
         asked = [
             {"role": "system", "content": prompts.SYSTEM},
             {"role": "user", "content": item.prompt},
@@ -50,14 +54,16 @@ def test_tokens_are_those_of_the_chat_template(taught: list[Demonstration]) -> N
         assert tokens.decode(conversation) == text
     rows, mask = texts.batch(np.arange(5))
     for i in range(5):
-        assert tokens.decode(rows[i][mask[i]]) == f"{prompts.answer(taught[i].subtask)}{END}"
+        assert (
+            tokens.decode(rows[i][mask[i]]) == f"{prompts.answer(demonstrations[i].subtask)}{END}"
+        )
 
 
-def test_it_learns_to_plan(taught: list[Demonstration]) -> None:
+def test_it_learns_to_plan(demonstrations: list[Demonstration]) -> None:
     """Better than the most frequent answer, in unknown levels."""
-    tokens = small_lm.tokenizer_for([example.prompt for example in taught])
+    tokens = small_lm.tokenizer_for([example.prompt for example in demonstrations])
     held_out = demonstrate("nlm0", range(30), record.Seeds(2), 0.2)
-    texts, others = Texts.of(taught, tokens), Texts.of(held_out, tokens)
+    texts, others = Texts.of(demonstrations, tokens), Texts.of(held_out, tokens)
     pupil = ImitationTrainer(
         small_lm.model_for(Sizes(64, 2, 4), tokens, 1), texts, updates=220, batch=16, lr=4e-3,
         prompt_weight=1.0, seeds=record.Seeds(1),

@@ -94,10 +94,10 @@ def by_dynamic_programming(moves, rewards, policy, gamma, turns):
     """Advantages [S, A]."""
     values = np.zeros(len(moves) + 1)
     for _ in range(turns):
-        worth = rewards + gamma * values[moves].mean(2)
-        values[:-1] = (policy * worth).sum(1)
-    worth = rewards + gamma * values[moves].mean(2)
-    return worth - (policy * worth).sum(1)[:, None]
+        action_values = rewards + gamma * values[moves].mean(2)
+        values[:-1] = (policy * action_values).sum(1)
+    action_values = rewards + gamma * values[moves].mean(2)
+    return action_values - (policy * action_values).sum(1)[:, None]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -191,44 +191,44 @@ def test_the_error_is_the_standard_deviation_of_estimates():
     np.testing.assert_allclose(np.mean(errors, axis=0), np.std(means, axis=0), rtol=0.15)
 
 
-def judged(better, error, state):
+def turns_with(advantage, error, state):
     return state_advantages.TurnAdvantages(
-        np.array(better, float), np.array(error, float), np.array(state)
+        np.array(advantage, float), np.array(error, float), np.array(state)
     )
 
 
 def test_preferences_are_the_ratio_of_improved_to_old_policy():
     rng = np.random.default_rng(8)
-    worth, error = rng.normal(size=(4, 3)), rng.uniform(0.1, 3, size=(4, 3))
+    advantage, error = rng.normal(size=(4, 3)), rng.uniform(0.1, 3, size=(4, 3))
     paths = []
     for length in rng.integers(1, 30, size=40):
         state, action = rng.integers(4, size=length), rng.integers(3, size=length)
         paths.append((state, action))
-    turns = [judged(worth[s, a], error[s, a], s) for s, a in paths]
+    turns = [turns_with(advantage[s, a], error[s, a], s) for s, a in paths]
     preferences = state_advantages.improved_policy(turns, 0.7)
     assert [len(preference) for preference in preferences] == [len(s) for s, _ in paths]
     counts = np.zeros((4, 3))
     for s, a in paths:
         np.add.at(counts, (s, a), 1)
     old = counts / counts.sum(1, keepdims=True)
-    new = old * np.exp(np.clip(worth / (0.1 * 0.7 + 0.5 * error), -5, 5))
+    new = old * np.exp(np.clip(advantage / (0.1 * 0.7 + 0.5 * error), -5, 5))
     new /= new.sum(1, keepdims=True)
     for (s, a), preference in zip(paths, preferences, strict=True):
         np.testing.assert_allclose(preference, (new / old)[s, a] - 1, rtol=1e-4)
 
 
 def test_preferences_do_not_depend_on_the_scale_of_rewards():
-    much = [judged([5.0], [1.0], [0]), judged([-5.0], [1.0], [0])]
-    little = [judged([0.05], [0.01], [1]), judged([-0.05], [0.01], [1])]
+    much = [turns_with([5.0], [1.0], [0]), turns_with([-5.0], [1.0], [0])]
+    little = [turns_with([0.05], [0.01], [1]), turns_with([-0.05], [0.01], [1])]
     preferences = state_advantages.improved_policy([*much, *little], 0.0)
     np.testing.assert_allclose(preferences[2:], preferences[:2], rtol=1e-3)
     unsure = state_advantages.improved_policy(
-        [judged([0.05], [5.0], [0]), judged([-0.05], [5.0], [0])], 0.0
+        [turns_with([0.05], [5.0], [0]), turns_with([-0.05], [5.0], [0])], 0.0
     )
     np.testing.assert_allclose(unsure, [[0.02], [-0.02]], rtol=0.02)
 
 
 def test_preferences_are_zero_where_advantages_and_errors_are_zero():
-    assert state_advantages.improved_policy([judged([0.0, 0.0], [0.0, 0.0], [0, 1])], 0.0)[
+    assert state_advantages.improved_policy([turns_with([0.0, 0.0], [0.0, 0.0], [0, 1])], 0.0)[
         0
     ].tolist() == [0, 0]

@@ -73,8 +73,8 @@ def test_parts_give_the_text_of_the_template(kind: str) -> None:
     tokenizer = tokenizer_of(kind)
     messages = [{"role": r, "content": text} for r, text in zip(ROLES, TALK, strict=True)]
     whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    for of, system in (("Qwen", SYSTEM), ("Llama", DATE)):
-        if kind.startswith(of):
+    for family, system in (("Qwen", SYSTEM), ("Llama", DATE)):
+        if kind.startswith(family):
             assert system in whole
             whole = whole.replace(system, "")
     if kind == "R1":  # opens a thought before every reply, the template only before the last one

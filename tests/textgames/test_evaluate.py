@@ -101,7 +101,7 @@ def test_repeated_games_have_other_slips(trained, tmp_path, monkeypatch):
         (down,) = AutoTokenizer.from_pretrained(trained / "artifacts/model").encode("Down")
         return Generation(lambda logits: torch.full((len(logits),), down), config.max_turns, 1)
 
-    def kept(of, trajectories):
+    def kept(title, trajectories):
         played.extend(trajectories)
         return ""
 
@@ -145,26 +145,26 @@ def test_no_validation_game_has_a_level_of_an_earlier_training(
     model, keys = "tiny", []
     for number, val_data_num in enumerate(kept_out):
         if number == 0:
-            of_run = sft.Config(env=env, val_data_num=val_data_num, model=model)
-            seeds = demonstrations.seeds(of_run, 2_000, 10)[0]
+            run_config = sft.Config(env=env, val_data_num=val_data_num, model=model)
+            seeds = demonstrations.seeds(run_config, 2_000, 10)[0]
         else:
-            of_run = train.Config(env=env, val_data_num=val_data_num, model=model)
-            seeds = levels.training(of_run, 10_000, excluded=max(500, val_data_num))
-        keys.append(levels.level_keys(of_run, seeds))
+            run_config = train.Config(env=env, val_data_num=val_data_num, model=model)
+            seeds = levels.training(run_config, 10_000, excluded=max(500, val_data_num))
+        keys.append(levels.level_keys(run_config, seeds))
         model = f"run{number}"
         run_file = tmp_path / model / "journal/run.json"
         run_file.parent.mkdir(parents=True)
-        run_file.write_text(json.dumps({"flags": flags_of(of_run)}))
+        run_file.write_text(json.dumps({"flags": flags_of(run_config)}))
     most = options.excluded_validation_games(options.PlayConfig(env=env, model=model))
     assert most == min(max(500, count) for count in kept_out)
-    shown = levels.level_keys(of_run, levels.validation(of_run, most))
+    shown = levels.level_keys(run_config, levels.validation(run_config, most))
     assert not np.isin(shown, np.concatenate(keys)).any()
     assert (
         options.excluded_validation_games(options.PlayConfig(env="sokoban", size=9, model=model))
         == 100_000
     )
     run_file.write_text(
-        json.dumps({"flags": flags_of(of_run) | {"model": "/gone", "val-data-num": 5000}})
+        json.dumps({"flags": flags_of(run_config) | {"model": "/gone", "val-data-num": 5000}})
     )
     assert (
         options.excluded_validation_games(options.PlayConfig(env=env, model=model)) == 500

@@ -96,13 +96,13 @@ def test_bounds_are_those_of_value_iteration(turns):
         table = peer(cells[b], player[b])
         best, random = np.zeros(16), np.zeros(16)
         for _ in range(turns):
-            worth = np.array(
+            action_values = np.array(
                 [
                     [expected(table[s][a], v) for a in range(4) for v in (best, random)]
                     for s in range(16)
                 ]
             )
-            best, random = worth[:, 0::2].max(1), worth[:, 1::2].mean(1)
+            best, random = action_values[:, 0::2].max(1), action_values[:, 1::2].mean(1)
         assert exact.optimal[b, -1] == pytest.approx(best[player[b]], abs=1e-12)
         assert exact.random[b, -1] == pytest.approx(random[player[b]], abs=1e-12)
 
@@ -211,5 +211,7 @@ def test_luck_changes_the_slips_and_nothing_visible():
     ways = [(y, max(x - 1, 0)), (min(y + 1, 3), x), (y, min(x + 1, 3))]  # left, down, right
     ways = [4 * row + column for row, column in ways]
     led, count = np.unique(other.player, return_counts=True)
-    wanted = {way: ways.count(way) * 4000 / 3 for way in set(ways)}
-    assert dict(zip(led.tolist(), count.tolist(), strict=True)) == pytest.approx(wanted, rel=0.1)
+    expected_counts = {way: ways.count(way) * 4000 / 3 for way in set(ways)}
+    assert dict(zip(led.tolist(), count.tolist(), strict=True)) == pytest.approx(
+        expected_counts, rel=0.1
+    )

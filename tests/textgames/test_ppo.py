@@ -119,7 +119,7 @@ def test_an_update_does_not_depend_on_prefix_sharing(minibatch):
     for micro in (1, 8):
         model = small_model()
         before, critic = model.config._attn_implementation, Critic(model)
-        of = Trainer(
+        trainer = Trainer(
             model,
             critic,
             micro_batch_size=micro,
@@ -130,7 +130,7 @@ def test_an_update_does_not_depend_on_prefix_sharing(minibatch):
         )
         assert before == "sdpa"
         played = branches(np.random.default_rng(4))
-        metrics = of.update(played, np.arange(8) % 2, np.random.default_rng(1))
+        metrics = trainer.update(played, np.arange(8) % 2, np.random.default_rng(1))
         results.append((weights(model), weights(critic), metrics))
     torch.testing.assert_close(results[1][0], results[0][0], atol=2e-4, rtol=1e-3)
     torch.testing.assert_close(results[1][1], results[0][1], atol=2e-4, rtol=1e-3)
@@ -143,10 +143,10 @@ def test_an_update_does_not_depend_on_the_micro_batch_size(texts):
     for micro in (1, 2, 3, 6):
         model = small_model()
         critic = Critic(model)
-        of = Trainer(
+        trainer = Trainer(
             model, critic, micro_batch_size=micro, estimator="gae", minibatch_size=6, epochs=2
         )
-        metrics = of.update(
+        metrics = trainer.update(
             trajectories(np.random.default_rng(4), texts=texts), GROUPS, np.random.default_rng(1)
         )
         results.append((weights(model), weights(critic), metrics))
@@ -158,9 +158,9 @@ def test_an_update_does_not_depend_on_the_micro_batch_size(texts):
 
 def test_the_first_step_follows_the_policy_gradient_of_the_definition():
     model, played = small_model(), trajectories(np.random.default_rng(6))
-    of = Trainer(model, estimator="brpo", entropy_coef=0.3, kl_coef=0.0, temperature=0.7)
+    trainer = Trainer(model, estimator="brpo", entropy_coef=0.3, kl_coef=0.0, temperature=0.7)
     other = copy.deepcopy(model)
-    of.update(played, GROUPS, np.random.default_rng(1))
+    trainer.update(played, GROUPS, np.random.default_rng(1))
     scores = np.array([sum(trajectory.rewards) for trajectory in played])
     advantages = (scores - scores.mean()) / (scores.std(ddof=1) + 1e-6)
     total, count = 0.0, 0
@@ -181,12 +181,12 @@ def test_the_divergence_penalty_reduces_the_divergence_from_the_reference():
     played, model = trajectories(np.random.default_rng(6)), small_model()
     for trajectory in played:
         trajectory.rewards = [0.0]  # nothing to win
-    of = Trainer(model, estimator="brpo", entropy_coef=0.0, kl_coef=1.0)
+    trainer = Trainer(model, estimator="brpo", entropy_coef=0.0, kl_coef=1.0)
     with torch.no_grad():
         for weight in model.parameters():
             weight += 0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
     divergences = [
-        of.update(played, GROUPS, np.random.default_rng(i))["kl/reference"] for i in range(15)
+        trainer.update(played, GROUPS, np.random.default_rng(i))["kl/reference"] for i in range(15)
     ]
     assert divergences[-1] < 0.5 * divergences[0]
 
@@ -217,9 +217,12 @@ def test_a_critic_learns_the_score_while_the_model_stays():
     for trajectory in played:
         trajectory.rewards = [3.0]
     critic = Critic(model)
-    of, before = Trainer(model, critic, estimator="gae", minibatch_size=3), weights(model).clone()
+    trainer, before = (
+        Trainer(model, critic, estimator="gae", minibatch_size=3),
+        weights(model).clone(),
+    )
     losses = [
-        of.update(played, GROUPS, np.random.default_rng(i), critic_only=True)["loss/value"]
+        trainer.update(played, GROUPS, np.random.default_rng(i), critic_only=True)["loss/value"]
         for i in range(40)
     ]
     assert losses[0] == pytest.approx(9.0, rel=0.2)
@@ -233,11 +236,11 @@ def test_a_critic_of_a_model_in_bf16_rounds_no_small_step_away():
     body = torch.nn.utils.parameters_to_vector(critic.body.parameters()).detach().clone()
     assert {weight.dtype for weight in model.parameters()} == {torch.bfloat16}
     torch.nn.init.normal_(critic.head.weight)
-    of = Trainer(
+    trainer = Trainer(
         model, critic, None, estimator="gae", kl_coef=0.0, actor_lr=1e-6, critic_lr=1e-6,
         autocast=lambda: torch.autocast("cpu", dtype=torch.bfloat16),
     )  # fmt: skip
-    of.update(played, GROUPS, np.random.default_rng(1), critic_only=True)
+    trainer.update(played, GROUPS, np.random.default_rng(1), critic_only=True)
     moved = torch.nn.utils.parameters_to_vector(critic.body.parameters()).detach() - body
     assert (moved != 0).float().mean() > 0.5  # a unit of bf16 is a thousand times such a step
 
@@ -245,10 +248,10 @@ def test_a_critic_of_a_model_in_bf16_rounds_no_small_step_away():
 def test_a_restored_learner_continues_bit_equal():
     played = trajectories(np.random.default_rng(9))
     model = small_model()
-    of = Trainer(model, kl_coef=0.0)
-    of.update(played, GROUPS, np.random.default_rng(1))
-    stored, state = copy.deepcopy(model.state_dict()), copy.deepcopy(of.learner.state())
-    of.update(played, GROUPS, np.random.default_rng(2))
+    trainer = Trainer(model, kl_coef=0.0)
+    trainer.update(played, GROUPS, np.random.default_rng(1))
+    stored, state = copy.deepcopy(model.state_dict()), copy.deepcopy(trainer.learner.state())
+    trainer.update(played, GROUPS, np.random.default_rng(2))
     other = small_model(seed=8)
     other.load_state_dict(stored)
     again = Trainer(other, kl_coef=0.0)
@@ -262,9 +265,9 @@ def test_a_step_is_as_large_as_its_share_of_the_step_size():
     moved = []
     for step in (1.0, 0.25, 0.0):
         model = small_model()
-        of, before = Trainer(model, kl_coef=0.0, minibatch_size=len(GROUPS)), weights(model)
-        of.learner.optimizer.param_groups[0]["weight_decay"] = 0.0
-        of.update(
+        trainer, before = Trainer(model, kl_coef=0.0, minibatch_size=len(GROUPS)), weights(model)
+        trainer.learner.optimizer.param_groups[0]["weight_decay"] = 0.0
+        trainer.update(
             trajectories(np.random.default_rng(9)), GROUPS, np.random.default_rng(1), lr_scale=step
         )
         moved.append(weights(model) - before)

@@ -9,7 +9,7 @@ from textgames.models import prefix_cache
 from textgames.models.prefix_cache import DEPTH, PrefixCache
 
 
-def talk(memory, model, rng, prompts, length, few=3):
+def check_conversations(memory, model, rng, prompts, length, few=3):
     """Continue prompts with random tokens, some ending early; compare all logits with those without a cache."""
     logits = memory.begin(prompts)
     conversations = [list(prompt) for prompt in prompts]
@@ -35,7 +35,7 @@ def test_logits_equal_those_without_a_cache(kind):
     prompts = [rng.integers(VOCABULARY, size=rng.integers(1, 9)).tolist() for _ in range(5)]
     for _ in range(6):
         chosen = [prompts[i] for i in rng.integers(len(prompts), size=rng.integers(1, 12))]
-        talk(memory, model, rng, chosen, DEPTH + 4)
+        check_conversations(memory, model, rng, chosen, DEPTH + 4)
 
 
 def test_no_prefix_is_computed_twice():
@@ -52,7 +52,7 @@ def test_no_prefix_is_computed_twice():
     memory.begin(prompts)
     memory.add_one(torch.tensor([9, 7, 7, 8]), torch.ones(4, dtype=torch.bool))
     assert memory.computed == 12
-    talk(memory, model, rng, prompts, DEPTH + 2, few=1)
+    check_conversations(memory, model, rng, prompts, DEPTH + 2, few=1)
 
 
 def test_a_full_cache_drops_prefixes(monkeypatch):
@@ -61,7 +61,7 @@ def test_a_full_cache_drops_prefixes(monkeypatch):
     memory, kept = PrefixCache(model), []
     for _ in range(20):
         prompts = [rng.integers(VOCABULARY, size=6).tolist() for _ in range(4)]
-        talk(memory, model, rng, prompts, DEPTH + 1)
+        check_conversations(memory, model, rng, prompts, DEPTH + 1)
         kept.append(memory.size)
     assert min(np.diff(kept)) < 0 < max(np.diff(kept))
     assert max(kept) < 15_000

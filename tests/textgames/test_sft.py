@@ -146,7 +146,7 @@ def test_after_wandering_the_solver_still_takes_shortest_ways(kind: str, tokeniz
     )
     assert any(
         text.turns[text.turns >= 0][0] > 0 for text in whole
-    )  # what chance did is shown, not learned
+    )  # random moves are in the text, without loss
 
 
 @pytest.mark.parametrize("kind", ["lake", "firm lake"])

@@ -104,7 +104,7 @@ def test_failures_are_reported_while_others_continue_in_their_own_slots(tmp_path
 def test_runs_that_require_a_failed_run_are_not_started(tmp_path, monkeypatch):
     needs = {"b": "a", "c": "b", "e": "d"}
     runs = planned(
-        tmp_path, a={"code": 3}, d={}, **{n: {"after": {"previous": of}} for n, of in needs.items()}
+        tmp_path, a={"code": 3}, d={}, **{n: {"after": {"previous": name}} for n, name in needs.items()}
     )  # fmt: skip
     failed, progress = [], []
     child_runs.run_all(
