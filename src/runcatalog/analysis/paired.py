@@ -1,0 +1,102 @@
+"""Runs compared level by level, where both have their outcomes on the same levels of a fixed set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from runcatalog.analysis import best
+from runcatalog.model import statistics
+from runcatalog.model.run_record import RunRecord
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+LEVEL_OF_TEST = 0.05  # of McNemar's test, as of the 95 % intervals
+_EQUAL = 1e-9  # difference of means that rounding may give
+
+
+@dataclass(frozen=True)
+class Paired:
+    """A difference of success rates on the same levels, second minus first.
+
+    Attributes:
+        difference: Mean over seeds and levels.
+        bounds: Its 95 % interval.
+        method: How it was computed, with the number of levels and seeds.
+        first_only, second_only: Number of levels on which only the first, only the second has the higher rate.
+        p_value: Of McNemar's exact test of two runs that played every level once; None for others.
+    """
+
+    difference: float
+    bounds: tuple[float, float]
+    method: str
+    first_only: int
+    second_only: int
+    p_value: float | None = None
+
+    @property
+    def is_determined(self) -> bool:
+        """Whether the interval excludes 0, and the test finds a difference."""
+        is_found = self.p_value is None or self.p_value < LEVEL_OF_TEST
+        return is_found and not self.bounds[0] <= 0 <= self.bounds[1]
+
+
+def compare(
+    first: Sequence[RunRecord], second: Sequence[RunRecord], name: str, second_name: str = ""
+) -> Paired | str:
+    """Compare two settings level by level.
+
+    Args:
+        first, second: Runs of a setting each, which differ in their seed alone.
+        name: Name of the rate, see :func:`runcatalog.record.level_outcomes`.
+        second_name: Its name in the second; "" for the same.
+
+    Returns:
+        The comparison; or why the runs are not paired, such as "B has no outcomes per level".
+    """
+    names = name, second_name or name
+    sides = [[r.outcomes.get(n) for r in runs] for runs, n in zip((first, second), names, strict=True)]
+    for title, side in zip("AB", sides, strict=True):
+        if not side or None in side:
+            return f"{title} has no outcomes per level"
+    found = [[outcomes for outcomes in side if outcomes] for side in sides]
+    if len({outcomes.levels for side in found for outcomes in side}) > 1:
+        return "the levels differ"
+    successes = [[outcomes.success for outcomes in side] for side in found]
+    if all(len(side) == 1 and side[0].shape[1] == 1 for side in successes):
+        return _two_runs(successes[0][0][:, 0], successes[1][0][:, 0])
+    seeds = [[run.seed for run in runs] for runs in (first, second)]
+    are_same = seeds[0] == seeds[1] and None not in seeds[0] and len({*seeds[0]}) == len(seeds[0])
+    return _two_settings(successes[0], successes[1], are_same)
+
+
+def _two_runs(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Paired:
+    """Compare two runs that played every level once."""
+    count = len(first)
+    only = int((first & ~second).sum()), int((second & ~first).sum())
+    p, q = (n / count for n in only)
+    # A level that one alone has solved is none of the other's: the two shares are those of a multinomial.
+    correlation = -math.sqrt(p * q / ((1 - p) * (1 - q))) if p * q else 0.0
+    shares = [(n / count, *statistics.wilson(n, count)) for n in only]
+    bounds = best.difference(shares[0], shares[1], correlation)
+    return Paired(q - p, bounds, f"exact McNemar, {count} levels", *only, statistics.mcnemar(*only))
+
+
+def _two_settings(
+    first: Sequence[NDArray[np.bool_]], second: Sequence[NDArray[np.bool_]], same_seeds: bool
+) -> Paired:
+    """Compare settings with several seeds, or several games of a level."""
+    import numpy as np
+
+    rates = [np.stack([success.mean(axis=1) for success in side]) for side in (first, second)]
+    change = rates[1].mean(axis=0) - rates[0].mean(axis=0)
+    bounds = statistics.bootstrap_over_levels(*rates, same_seeds=same_seeds)
+    counts = " and ".join(dict.fromkeys(str(len(side)) for side in rates))
+    method = f"bootstrap, {len(change)} levels × {counts} seed{'s' * (counts != '1')}"
+    only = int((change < -_EQUAL).sum()), int((change > _EQUAL).sum())
+    return Paired(float(change.mean()), bounds, method, *only)
