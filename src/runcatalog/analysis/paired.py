@@ -21,34 +21,47 @@ _EQUAL = 1e-9  # difference of means that rounding may give
 
 
 @dataclass(frozen=True)
-class Paired:
-    """A difference of success rates on the same levels, second minus first.
+class Difference:
+    """A difference of two runs or settings, second minus first.
 
     Attributes:
-        difference: Mean over seeds and levels.
-        bounds: Its 95 % interval.
-        method: How it was computed, with the number of levels and seeds.
-        first_only, second_only: Number of levels on which only the first, only the second has the higher rate.
+        value: Of two settings that of the means.
+        interval: 95 % interval; None without one.
+        method: How it was computed, with the number of levels and seeds; or why it is not paired.
+        first_only, second_only: Number of levels on which only the first, only the second has the higher rate; None
+            where levels are not paired.
         p_value: Of McNemar's exact test of two runs that played every level once; None for others.
     """
 
-    difference: float
-    bounds: tuple[float, float]
-    method: str
-    first_only: int
-    second_only: int
+    value: float
+    interval: tuple[float, float] | None
+    method: str = ""
+    first_only: int | None = None
+    second_only: int | None = None
     p_value: float | None = None
+
+    @property
+    def is_any(self) -> bool:
+        """Whether the two differ on some level, or in their value."""
+        return bool(self.first_only or self.second_only or self.value)
 
     @property
     def is_determined(self) -> bool:
         """Whether the interval excludes 0, and the test finds a difference."""
         is_found = self.p_value is None or self.p_value < LEVEL_OF_TEST
-        return is_found and not self.bounds[0] <= 0 <= self.bounds[1]
+        return (
+            is_found and self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+        )
+
+    @property
+    def detectable(self) -> float | None:
+        """Smallest difference that such a comparison finds with 80 % power; None without an interval."""
+        return statistics.detectable(self.interval) if self.interval else None
 
 
 def compare(
     first: Sequence[RunRecord], second: Sequence[RunRecord], name: str, second_name: str = ""
-) -> Paired | str:
+) -> Difference | str:
     """Compare two settings level by level.
 
     Args:
@@ -60,7 +73,9 @@ def compare(
         The comparison; or why the runs are not paired, such as "B has no outcomes per level".
     """
     names = name, second_name or name
-    sides = [[r.outcomes.get(n) for r in runs] for runs, n in zip((first, second), names, strict=True)]
+    sides = [
+        [r.outcomes.get(n) for r in runs] for runs, n in zip((first, second), names, strict=True)
+    ]
     for title, side in zip("AB", sides, strict=True):
         if not side or None in side:
             return f"{title} has no outcomes per level"
@@ -75,7 +90,7 @@ def compare(
     return _two_settings(successes[0], successes[1], are_same)
 
 
-def _two_runs(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Paired:
+def _two_runs(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Difference:
     """Compare two runs that played every level once."""
     count = len(first)
     only = int((first & ~second).sum()), int((second & ~first).sum())
@@ -84,12 +99,14 @@ def _two_runs(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Paired:
     correlation = -math.sqrt(p * q / ((1 - p) * (1 - q))) if p * q else 0.0
     shares = [(n / count, *statistics.wilson(n, count)) for n in only]
     bounds = best.difference(shares[0], shares[1], correlation)
-    return Paired(q - p, bounds, f"exact McNemar, {count} levels", *only, statistics.mcnemar(*only))
+    return Difference(
+        q - p, bounds, f"exact McNemar, {count} levels", *only, statistics.mcnemar(*only)
+    )
 
 
 def _two_settings(
     first: Sequence[NDArray[np.bool_]], second: Sequence[NDArray[np.bool_]], same_seeds: bool
-) -> Paired:
+) -> Difference:
     """Compare settings with several seeds, or several games of a level."""
     import numpy as np
 
@@ -99,4 +116,4 @@ def _two_settings(
     counts = " and ".join(dict.fromkeys(str(len(side)) for side in rates))
     method = f"bootstrap, {len(change)} levels × {counts} seed{'s' * (counts != '1')}"
     only = int((change < -_EQUAL).sum()), int((change > _EQUAL).sum())
-    return Paired(float(change.mean()), bounds, method, *only)
+    return Difference(float(change.mean()), bounds, method, *only)

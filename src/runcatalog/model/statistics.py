@@ -55,10 +55,10 @@ def bootstrap_difference(
 def bootstrap_over_levels(
     first: ArrayLike, second: ArrayLike, *, same_seeds: bool, seed: int = 0
 ) -> tuple[float, float]:
-    """Return the 95 % percentile bootstrap interval of the mean of `second` minus that of `first`, over seeds and levels.
+    """Return the 95 % percentile bootstrap interval of the mean of `second` minus that of `first`.
 
     Every resample draws levels, the same for both, and seeds (Owen 2007, "The pigeonhole bootstrap", Annals of Applied
-    Statistics 1, 386-411). With one seed on either side it is over levels alone.
+    Statistics 1, 386-411). The single seed of a side says nothing of other seeds.
 
     Args:
         first, second: Success rates, [seeds, levels], on the same levels.

@@ -1,4 +1,4 @@
-"""The set on which a run's objective was computed: its split, name and content, and the outcome on each of its levels."""
+"""The set on which a run's objective was computed: split, name and content, and the outcome on each of its levels."""
 
 from __future__ import annotations
 
@@ -110,35 +110,35 @@ def level_outcomes(levels: Iterable[Any], success: Mapping[str, ArrayLike]) -> d
 
     Args:
         levels: The levels in their order, in a form as for :func:`content_digest`.
-        success: By the name of the metric or objective that is their mean: bool [levels], or [levels, games] where every
-            level is played several times.
+        success: By the name of the metric or objective that is their mean: bool [levels], or [levels × games] with the
+            games of a level one after the other; equally many of every level.
 
     Returns:
-        `levels`, the digest; `count` of levels; `games` of each level; `success`, by name the bits in base64, the games of
-        the first level before those of the second.
+        `levels`, the digest; `count` of levels; `games` of each level; `success`, by name the bits in base64.
 
     Raises:
-        ValueError: The outcomes have another number of levels, or different numbers of games.
+        ValueError: The number of outcomes is no multiple of the number of levels, or is not the same for all names.
     """
     import numpy as np
 
     items = _bytes(levels)
-    outcomes = {name: np.asarray(values, bool) for name, values in success.items()}
-    shapes = {bits.reshape(len(bits), -1).shape for bits in outcomes.values()}
-    if not items or len(shapes) != 1 or (shape := shapes.pop())[0] != len(items):
-        raise ValueError(f"outcomes of shapes {sorted(shapes)} for {len(items)} levels")
+    outcomes = {name: np.asarray(values, bool).ravel() for name, values in success.items()}
+    sizes = {len(bits) for bits in outcomes.values()}
+    if not items or len(sizes) != 1 or max(sizes) % len(items):
+        raise ValueError(f"{sorted(sizes)} outcomes of {len(items)} levels")
     packed = {
         name: base64.b64encode(np.packbits(bits).tobytes()).decode()
         for name, bits in outcomes.items()
     }
-    return {"levels": _digest(items), "count": shape[0], "games": shape[1], "success": packed}
+    games = sizes.pop() // len(items)
+    return {"levels": _digest(items), "count": len(items), "games": games, "success": packed}
 
 
 def outcomes_of(result: Mapping[str, Any] | None) -> dict[str, LevelOutcomes]:
     """Return the outcomes on levels that a result has, by the names of their means; {} without any."""
     entries = (result or {}).get("outcomes")
     found: dict[str, LevelOutcomes] = {}
-    for entry in entries if isinstance(entry, list) else []:
+    for entry in entries if isinstance(entries, list) else []:
         try:
             shape = int(entry["count"]), int(entry["games"])
             for name, text in entry["success"].items():

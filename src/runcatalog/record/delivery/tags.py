@@ -79,7 +79,11 @@ def _result_tags(result: dict[str, Any] | None) -> dict[str, str]:
     """Return the result as JSON in few tags; long fields stored elsewhere are dropped."""
     if result is None:
         return {"result": ""}
-    attempts: list[tuple[tuple[str, ...], int]] = [((), 1), (("metrics",), 1), (("metrics", "variant"), 1)]
+    attempts: list[tuple[tuple[str, ...], int]] = [
+        ((), 1),
+        (("metrics",), 1),
+        (("metrics", "variant"), 1),
+    ]
     if "outcomes" in result:  # results without them are as they were exported
         attempts += [(("metrics",), _TAGS), (("metrics", "outcomes"), _TAGS)]
     text = ""
