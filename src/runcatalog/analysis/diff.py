@@ -29,10 +29,6 @@ _NONE = "–"
 SeedValue = tuple[int | None, dict[str, Any]]  # (seed, value in the form of an objective)
 _COUNTS = ["only A", "only B", "p", "detectable"]
 _DIFFERENCE = ["B − A", *_COUNTS, "method"]
-_LEGEND = (
-    "[95 % interval]; only A, only B: levels on which that side succeeds more often; detectable: smallest difference "
-    "found with 80 % power"
-)
 
 
 @dataclass(frozen=True)
@@ -358,7 +354,8 @@ def _run_differences(
     if not rows:
         return []
     header = ["", *_DIFFERENCE]
-    lines = [*terminal.table(header, rows, right=_COUNTS, cells=_indented(cells)), _LEGEND]
+    lines = terminal.table(header, rows, right=_COUNTS, cells=_indented(cells))
+    lines.append("; ".join(["[95 % interval]", *_legend([each for _, each in found])]))
     equal = len(found) - len(rows)
     return lines + ([f"{equal} more are equal on every level"] if equal else [])
 
@@ -382,6 +379,17 @@ def _differences(
         bounds = record_numbers.bounds_of_difference(*sides)
         if first is not None and second is not None and bounds:
             yield name, Difference(second - first, bounds, f"unpaired: {found}")
+
+
+def _legend(differences: Sequence[Difference | None]) -> list[str]:
+    """Return what the columns of `_COUNTS` mean, those that are there."""
+    found = [difference for difference in differences if difference]
+    texts = []
+    if any(each.first_only is not None for each in found):
+        texts.append("only A, only B: levels on which that side succeeds more often")
+    if any(each.interval for each in found):
+        texts.append("detectable: smallest difference found with 80 % power")
+    return texts
 
 
 def _difference_texts(difference: Difference | None) -> list[str]:
@@ -453,7 +461,7 @@ def _matched(a: Side, b: Side, metrics: Sequence[str]) -> Iterator[_Matched]:
     shown_metrics = list(metrics) or (
         [max(set(objectives), key=objectives.count)]
         if names and objectives
-        else _metric_names(a.trials + b.trials, ())
+        else dict.fromkeys([*objectives, *_metric_names(a.trials + b.trials, ())])
     )
     for key in sorted(points, key=lambda k: [_numeric_order(v) for v in k]):
         first, second = points[key]
@@ -467,23 +475,22 @@ def _batch_metrics(a: Side, b: Side, metrics: Sequence[str], cells: int | None) 
     matched = [m for m in _matched(a, b, metrics) if m.first or m.second]
     names = list(matched[0].point) if matched else []
     texts = [_shown({_exact(m.point[name]) for m in matched}) for name in names]
-    rows, equal = [], 0
+    rows, differences, equal = [], [], 0
     for each in matched:
         first, second = each.values
         if repr(first) == repr(second) and each.failed[0] == each.failed[1]:
             equal += 1
             continue
         point = [text[_exact(v)] for text, v in zip(texts, each.point.values(), strict=True)]
-        shown = [_over_seeds(first), _over_seeds(second), *_difference_texts(each.difference)]
+        differences.append(each.difference)
+        shown = [_over_seeds(first), _over_seeds(second), *_difference_texts(differences[-1])]
         rows.append([*point, each.metric, *shown, *(str(n) if n else "" for n in each.failed)])
     if not rows:
         return []
     header = [*names, "metric", "A", "B", *_DIFFERENCE, "failed A", "failed B"]
     lines = terminal.table(header, rows, cells=_indented(cells))
-    lines += [
-        "mean [95 % interval over seeds] (seeds); B − A per seed where both have equal seeds",
-        _LEGEND,
-    ]
+    legend = "mean [95 % interval over seeds] (seeds); B − A per seed where both have equal seeds"
+    lines.append("; ".join([legend, *_legend(differences)]))
     return lines + ([f"{equal} more are equal"] if equal else [])
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from runcatalog.record.evaluation import LevelOutcomes
+
 
 LEVEL_OF_TEST = 0.05  # of McNemar's test, as of the 95 % intervals
 _EQUAL = 1e-9  # difference of means that rounding may give
@@ -66,7 +68,7 @@ def compare(
 
     Args:
         first, second: Runs of a setting each, which differ in their seed alone.
-        name: Name of the rate, see :func:`runcatalog.record.level_outcomes`.
+        name: Name of the rate as in :func:`runcatalog.record.level_outcomes`, or `objective`.
         second_name: Its name in the second; "" for the same.
 
     Returns:
@@ -74,7 +76,7 @@ def compare(
     """
     names = name, second_name or name
     sides = [
-        [r.outcomes.get(n) for r in runs] for runs, n in zip((first, second), names, strict=True)
+        [_outcomes(r, n) for r in runs] for runs, n in zip((first, second), names, strict=True)
     ]
     for title, side in zip("AB", sides, strict=True):
         if not side or None in side:
@@ -88,6 +90,12 @@ def compare(
     seeds = [[run.seed for run in runs] for runs in (first, second)]
     are_same = seeds[0] == seeds[1] and None not in seeds[0] and len({*seeds[0]}) == len(seeds[0])
     return _two_settings(successes[0], successes[1], are_same)
+
+
+def _outcomes(run: RunRecord, name: str) -> LevelOutcomes | None:
+    objective = run.objective
+    is_own = objective is not None and name == "objective"
+    return run.outcomes.get(objective["name"] if is_own else name)
 
 
 def _two_runs(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Difference:
