@@ -76,4 +76,5 @@ def difference(
 
 
 def _distance(a: float, b: float, correlation: float) -> float:
-    return math.sqrt(max(0.0, a * a + b * b - 2 * correlation * a * b))
+    shared = 2 * correlation * a * b if correlation else 0.0  # a bound may be infinite
+    return math.sqrt(max(0.0, a * a + b * b - shared))
