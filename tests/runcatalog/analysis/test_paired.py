@@ -3,6 +3,8 @@
 import json
 import math
 import random
+import shlex
+import sys
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from runcatalog import record
 from runcatalog.analysis import paired, record_numbers
 from runcatalog.analysis.diff import Side, as_json, diff
 from runcatalog.model import statistics
+from runcatalog.record.evaluation import outcomes_of
 
 LEVELS = [f"level {i}" for i in range(200)]
 
@@ -200,3 +203,50 @@ def test_what_is_detectable_is_found_in_four_of_five_comparisons():
     size = statistics.detectable((-1.959964 * error, 1.959964 * error))
     found = sum(abs(generator.gauss(size, error)) > 1.959964 * error for _ in range(4000))
     assert found / 4000 == pytest.approx(0.8, abs=0.02)
+
+
+SOLVER = '''
+"""Solves levels with a chance."""
+import argparse
+from dataclasses import dataclass
+
+from runcatalog import record
+
+
+@dataclass(frozen=True)
+class Config(record.Config):
+    chance: float = record.option(0.5, "chance of a success")
+    levels: int = record.option(300, "number of levels")
+
+
+def main(config):
+    with record.start(config, study="toy") as run:
+        solved = run.seeds.generator("levels").random(config.levels) < config.chance
+        objective = {"name": "success", "value": float(solved.mean()), "kind": "rate", "count": config.levels}
+        outcomes = [record.level_outcomes(range(config.levels), {"success": solved})]
+        return run.finish({"objective": objective, "outcomes": outcomes})
+
+
+if __name__ == "__main__":
+    record.run_script(main, Config, argparse.ArgumentParser())
+'''
+
+
+def test_two_runs_as_they_are_typed(shell):
+    """The same draws on every level, so that the better one solves all that the other does."""
+    (shell.root / "src/solve.py").write_text(SOLVER)
+    for flags in ("--chance 0.6", "--chance 0.7", "--chance 0.7 --levels 200"):
+        shell(f"{shlex.quote(sys.executable)} src/solve.py --seed 3 {flags}")
+    shell.catalog("sync")
+    runs = sorted((shell.root / "runs").iterdir(), key=lambda path: path.stat().st_mtime)
+    text = shell.catalog(f"diff {runs[0].name} {runs[1].name}")
+    (line,) = [line for line in text.splitlines() if line.lstrip().startswith("success  ")]
+    ours, theirs = (
+        outcomes_of(json.loads((run / "result.json").read_text())["result"])["success"].success
+        for run in runs[:2]
+    )
+    gained = int((theirs & ~ours).sum())
+    assert gained > 0
+    assert line.split("]")[1].split()[:2] == ["0", str(gained)]
+    assert "exact McNemar, 300 levels" in line
+    assert "unpaired: the levels differ" in shell.catalog(f"diff {runs[0].name} {runs[2].name}")
