@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from runcatalog.record.evaluation import LevelOutcomes
 
-
-LEVEL_OF_TEST = 0.05  # of McNemar's test, as of the 95 % intervals
+_SIGNIFICANCE = 0.05  # level of the test, as of the 95 % intervals
 _EQUAL = 1e-9  # difference of means that rounding may give
 
 
@@ -50,7 +49,7 @@ class Difference:
     @property
     def is_determined(self) -> bool:
         """Whether the interval excludes 0, and the test finds a difference."""
-        is_found = self.p_value is None or self.p_value < LEVEL_OF_TEST
+        is_found = self.p_value is None or self.p_value < _SIGNIFICANCE
         return (
             is_found and self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
         )
@@ -103,7 +102,7 @@ def _two_runs(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Difference
     count = len(first)
     only = int((first & ~second).sum()), int((second & ~first).sum())
     p, q = (n / count for n in only)
-    # A level that one alone has solved is none of the other's: the two shares are those of a multinomial.
+    # The shares of levels that only one has solved are those of a multinomial, hence negatively correlated.
     correlation = -math.sqrt(p * q / ((1 - p) * (1 - q))) if p * q else 0.0
     shares = [(n / count, *statistics.wilson(n, count)) for n in only]
     bounds = best.difference(shares[0], shares[1], correlation)
