@@ -79,18 +79,19 @@ def _result_tags(result: dict[str, Any] | None) -> dict[str, str]:
     """Return the result as JSON in few tags; long fields stored elsewhere are dropped."""
     if result is None:
         return {"result": ""}
-    attempts: list[tuple[tuple[str, ...], int]] = [
+    # Results without outcomes fit in one tag, as older runs were exported.
+    tags = _TAGS if "outcomes" in result else 1
+    attempts = (
         ((), 1),
-        (("metrics",), 1),
-        (("metrics", "variant"), 1),
-    ]
-    if "outcomes" in result:  # results without them are as they were exported
-        attempts += [(("metrics",), _TAGS), (("metrics", "outcomes"), _TAGS)]
+        (("metrics",), tags),
+        (("metrics", "variant"), tags),
+        (("metrics", "outcomes"), tags),
+    )
     text = ""
-    for dropped, tags in attempts:
+    for dropped, most in attempts:
         fields = {name: value for name, value in result.items() if name not in dropped}
         text = json.dumps(fields, sort_keys=True, ensure_ascii=False)
-        if len(text) <= tags * _TAG_LENGTH:
+        if len(text) <= most * _TAG_LENGTH:
             break
     else:
         kept = {name: result[name] for name in ("objective", "evaluation") if name in result}
