@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import prepared
@@ -19,18 +19,25 @@ ROOT = Path(__file__).parents[2]
 class Project:
     """A copy of the project's files.
 
+    Args:
+        root: Where the copy is made.
+        records: The studies whose committed records it has; None: all, which its pages need.
+
     Attributes:
         root: Where the copy is.
         env: Environment that a user would have after activating the virtual environment there.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, records: Collection[str] | None = None) -> None:
         self.root = root
         listed = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
             cwd=ROOT, capture_output=True, text=True, check=True,
         ).stdout  # fmt: skip
         for name in filter(None, listed.split("\0")):
+            _, is_record, record = name.partition("experiments/records/")
+            if is_record and records is not None and record.partition("/")[0] not in records:
+                continue
             if (ROOT / name).is_file():
                 target = root / name
                 target.parent.mkdir(parents=True, exist_ok=True)

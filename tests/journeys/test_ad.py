@@ -8,6 +8,7 @@ import pytest
 from journeys.shell import Project, written
 
 ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # nothing here reads MLflow
+RECORDS = ("darkroom",)
 SMALL = (
     "splits=1 seeds=1 play='9 5' histories-flags='env-steps=10000 history-steps=10000' "
     "train-flags='updates=30 window=48 width=8 layers=1 heads=1 feed-forward=16 evaluations=1 "

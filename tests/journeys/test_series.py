@@ -11,6 +11,7 @@ from journeys.shell import Project, written
 from runcatalog import record
 
 ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # `catalog sync` sends; senders are in test_guild.py
+RECORDS = ("door",)
 SMALL = "env-steps=6144 video=no seed=5"
 TWO = "steps='series3:hnppo_pull_0 series3:hnppo_pull_left_1'"
 

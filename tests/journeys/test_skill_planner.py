@@ -17,6 +17,7 @@ import prepared
 from journeys.shell import Project
 
 ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # `catalog sync` sends; senders are in test_guild.py
+RECORDS = ("skills",)
 # Trained for so long that it ends its answers: they would have 256 tokens otherwise.
 TINY = (
     "stage=nlm0 levels=10 validation=2 updates=80 lr=0.01 prompt-weight=0 batch=8 width=32 layers=1 "

@@ -32,6 +32,7 @@ import sysconfig
 import threading
 import types
 import warnings
+import weakref
 from collections import Counter
 from pathlib import Path
 
@@ -86,6 +87,10 @@ def load(packages):
     os.dup2(shown, 2)
     os.close(shown)
     os.close(nowhere)
+    for each in list(weakref.finalize._registry):
+        each.atexit = (
+            False  # torch would take down its operators in every fork, which copies their memory
+        )
     gc.collect()
     gc.freeze()
     use_large_pages()
@@ -175,7 +180,6 @@ def become(request, files, command):
     paths = [path for path in given.get("PYTHONPATH", "").split(os.pathsep) if path]
     beside = {"-m": os.getcwd(), "-c": ""}.get(first, os.path.dirname(os.path.realpath(first)))
     sys.path[:0] = map(os.path.abspath, paths)
-    importlib.invalidate_caches()
     if AT_START.exists():
         exec(AT_START.read_text(), {})
     if not request["safe_path"]:

@@ -96,7 +96,8 @@ def test_a_worker_that_is_warned_sends_its_runs_elsewhere_and_ends(lab, engine):
     flags = "updates=80 every=100000 seed=4"  # no checkpoint is due but for the warning
     running = lab.background(f"guild run small:train {flags} pause=0.1 -y", ENGINE="lab")
     run = new_run(lab, before)
-    lab.wait(lambda: (run / "journal/metrics.jsonl").read_text().count("\n") > 5)
+    metrics = run / "journal/metrics.jsonl"
+    lab.wait(lambda: metrics.exists() and metrics.read_text().count("\n") > 5)
     warned = place_of(run)
     lab.processes[warned].send_signal(signal.SIGUSR1)
     out, _ = running.communicate(timeout=120)

@@ -40,8 +40,9 @@ PACKAGES = [
     "transformers",
 ]
 _SUBMITTED = "RECORD_SUBMITTED"  # folder of what the submitter has sent along
-# Files that do not change the computation of a run: prose, figures, records, results of benchmarks.
+# Files that do not change the computation of a run: prose, figures, records, results of benchmarks, where runs may go.
 NOT_CODE = (
+    ":(exclude)experiments/engines.yml",
     ":(exclude)experiments/records",
     ":(exclude)benchmarks/results",
     ":(exclude,glob)**/*.md",

@@ -52,6 +52,8 @@ def test_commit_and_what_differs_from_it(tmp_path):
     (tmp_path / "runs" / "x").write_text("ignored")
     (tmp_path / "benchmarks" / "results").mkdir(parents=True)
     (tmp_path / "benchmarks" / "results" / "speed.json").write_text("[]")
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "engines.yml").write_text("lab: {scheduler: tls://box:8786}")
     assert environment.commit_facts(tmp_path) == clean
     digests = {""}
     for name, text in [("train.py", "lr = 2\n"), ("new.py", "a"), ("new.py", "b")]:
