@@ -15,6 +15,8 @@ from skills.learning.results import success_with_interval
 from skills.learning.schedule import CURRICULA, SCHEDULES
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from skills.agents.evaluation import Episodes
 
     Cells = dict[tuple[str, str], dict[str, Episodes]]
@@ -72,7 +74,7 @@ def main(config: Config) -> dict[str, Any]:
             stage: level_sets.test_seeds(stage, config.levels, config.episodes)
             for stage in config.stages.split()
         }
-        level_sets.declare_test(run, config.levels, seeds)
+        levels = level_sets.declare_test(run, config.levels, seeds)
         cells: Cells = {}
         folders = config.found_agents(run.directory)
         (run.directory / "cells").mkdir(exist_ok=True)
@@ -89,7 +91,8 @@ def main(config: Config) -> dict[str, Any]:
             run.event(f"{name}: {agent.run_id[:8]}")
             run.progress(done + 1, len(folders), "agent")
         run.log(metrics_of(cells), 0)
-        return run.finish(result(config, list(folders), cells))
+        found = result(config, list(folders), cells)
+        return run.finish(found | {"outcomes": outcomes(levels, cells)})
 
 
 def save_cell(path: Path, cell: dict[str, Episodes]) -> None:
@@ -121,6 +124,35 @@ def metrics_of(cells: Cells) -> dict[str, float]:
             metrics[f"success/{Path(name).name}/{stage}/{kind}"] = played.rate
             metrics[f"reward/{Path(name).name}/{stage}/{kind}"] = float(played.reward.mean())
     return metrics
+
+
+def outcomes(levels: dict[str, NDArray[Any]], cells: Cells) -> list[dict[str, Any]]:
+    """Return the outcomes by level, of every agent on every stage; of a single agent those of all stages together too.
+
+    Args:
+        levels: Contents of the levels by stage.
+        cells: The episodes.
+    """
+    import numpy as np
+
+    by_stage = [
+        record.level_outcomes(
+            contents,
+            {
+                f"success/{Path(name).name}/{stage}/{kind}": played.success
+                for (name, own), cell in cells.items()
+                if own == stage
+                for kind, played in cell.items()
+            },
+        )
+        for stage, contents in levels.items()
+    ]
+    if len(cells) > len(levels):
+        return by_stage
+    # Its mean is the objective, whose name does not depend on the agent: two runs can be compared.
+    success = np.concatenate([cell["sampled"].success for cell in cells.values()])
+    joined = [level for contents in levels.values() for level in contents]
+    return [record.level_outcomes(joined, {"mean_success": success}), *by_stage]
 
 
 def result(config: Config, names: list[str], cells: Cells) -> dict[str, Any]:

@@ -65,6 +65,7 @@ def result(
     return {
         "objective": objective,
         "metrics": metrics,
+        "outcomes": trainer.outcomes,
         "env_steps": trainer.steps,
         "task": config.stage,
         "variant": {

@@ -123,7 +123,7 @@ def main(config: Config) -> dict[str, Any]:
         if config.uses_language_model and (trained_by := training_run(config.served)):
             run.add_parent(trained_by)
         seeds, oracle = TEST_SEEDS[: config.shared + config.more], Oracle()
-        declare_test(run, FIRST_SET, {config.stage: np.asarray(seeds)})
+        levels = declare_test(run, FIRST_SET, {config.stage: np.asarray(seeds)})[config.stage]
         uniform = run.seeds.generator("actions") if config.actions == "sampled" else None
         executor, agent = make_executor(config, run, len(seeds), uniform, oracle)
         if config.planner == "none":
@@ -137,7 +137,8 @@ def main(config: Config) -> dict[str, Any]:
                 episodes.step()
                 run.progress(len(seeds) - int(episodes.unfinished.sum()), len(seeds), "episode")
             played = episodes.played
-        return run.finish(result(config, played, planner, run.seeds))
+        outcomes = record.level_outcomes(levels, {"success/all": played.success})
+        return run.finish(result(config, played, planner, run.seeds) | {"outcomes": [outcomes]})
 
 
 def training_run(model: str) -> str:

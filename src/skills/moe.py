@@ -61,6 +61,7 @@ def result(
     return {
         "objective": objective,
         "metrics": metrics,
+        "outcomes": trainer.outcomes,
         "env_steps": trainer.steps,
         "task": config.stage,
         "variant": {"recurrent": config.recurrent, "experts": [expert.stage for expert in experts.values()]},

@@ -43,6 +43,7 @@ def result(config: Config, trainer: PPOTrainer, episodes: dict[str, Episodes]) -
     return {
         "objective": objective,
         "metrics": metrics,
+        "outcomes": trainer.outcomes,
         "env_steps": trainer.steps,
         "task": config.task,
         "variant": {"recurrent": config.recurrent, "frozen": config.frozen, "pretrained": bool(config.pretrained)},

@@ -127,12 +127,12 @@ def main(config: Config) -> dict[str, Any]:
         }
         for turn in range(1, config.max_turns + 1):
             run.log({name: float(curve[turn - 1]) for name, curve in curves.items()}, turn)
+        keys = levels.level_keys(played_as, seeds)
         run.declare_evaluation(
-            config.levels.partition("_")[0],
-            f"{config.levels} levels",
-            contents=levels.level_keys(played_as, seeds),
+            config.levels.partition("_")[0], f"{config.levels} levels", contents=keys
         )
-        return run.finish(result(played_as, trajectories, curves))
+        outcomes = record.level_outcomes(keys, {"success": [t.success for t in trajectories]})
+        return run.finish(result(played_as, trajectories, curves) | {"outcomes": [outcomes]})
 
 
 def _seeds(config: Config, played_as: PlayConfig) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ from PIL import Image
 
 from runcatalog import record
 from runcatalog.model import committed
+from runcatalog.record.evaluation import outcomes_of
 from runcatalog.record.training.checkpoint import save_checkpoint
 from skills import benchmark, distill, moe, redraw
 from skills.agents import checkpoints, evaluation, mixture_kernels
@@ -90,6 +91,8 @@ def test_an_interrupted_run_resumes_bit_equal(
         ]
     ]
     assert played.rate == whole["result"]["metrics"]["success/greedy"]
+    (_, greedy) = outcomes_of(whole["result"]).values()
+    assert greedy.success[:, 0].tolist() == played.success.tolist()
 
 
 def test_a_gate_reports_its_experts(wholes) -> None:
@@ -156,6 +159,24 @@ def test_an_interrupted_benchmark_plays_only_the_missing_episodes(
         left = iter(range(1))  # of four cells three are there
         resumed = run_main(tmp_path / "broken", benchmark, **flags)
     assert resumed["result"] == whole["result"]
+    outcomes, metrics = outcomes_of(whole["result"]), whole["result"]["metrics"]
+    rates = {name for name in metrics if name.startswith("success/")}
+    assert outcomes.keys() == rates
+    assert all(outcomes[name].success.mean() == metrics[name] for name in rates)
+
+
+def test_a_single_agent_has_its_outcomes_under_a_name_without_it(
+    run_main, tmp_path, specialists
+) -> None:
+    """So two runs are compared level by level, whatever their agents are called."""
+    flags = {"stages": "gtg0 pkp0", "episodes": 10}
+    results = [
+        run_main(tmp_path / verb, benchmark, **flags, agents=specialists[verb])["result"]
+        for verb in ("gtg", "pkp")
+    ]
+    first, second = (outcomes_of(result)["mean_success"] for result in results)
+    assert first.levels == second.levels
+    assert first.success.mean() == pytest.approx(results[0]["objective"]["value"])
 
 
 def test_figures_show_the_records(tmp_path) -> None:

@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 
 from runcatalog.record import UserError
 from runcatalog.record.config import flags_of
+from runcatalog.record.evaluation import outcomes_of
 from textgames import evaluate, sft, train
 from textgames.evaluate import Config, trained_flags
 from textgames.games import bounds, frozenlake, levels
@@ -110,7 +111,8 @@ def test_repeated_games_have_other_slips(trained, tmp_path, monkeypatch):
     config = Config(
         checkpoint=str(tmp_path / "slippery"), max_turns=5, val_data_num=12, val_batch_size=700, repeats=500
     )  # fmt: skip
-    objective = evaluate.main(config)["result"]["objective"]
+    result = evaluate.main(config)["result"]
+    objective = result["objective"]
     assert objective["count"] == len(played) == 6000
     seeds = levels.validation(trained_flags(config), 12)
     cells, player, _ = frozenlake.generate(seeds, 4, 0.8)
@@ -118,6 +120,7 @@ def test_repeated_games_have_other_slips(trained, tmp_path, monkeypatch):
     assert 0 < np.mean(exact) < 1
     shares = [np.mean([game.success for game in played if game.seed == seed]) for seed in seeds]
     assert shares == pytest.approx(exact, abs=0.1)
+    assert outcomes_of(result)["success"].success.mean(axis=1).tolist() == pytest.approx(shares)
     error = np.sqrt(np.mean(np.multiply(exact, np.subtract(1, exact))) / 6000)
     assert objective["value"] == pytest.approx(np.mean(exact), abs=4 * error)
     assert objective["value"] == np.mean([game.success for game in played])

@@ -61,15 +61,20 @@ def interval_of_difference(first: Objectives, second: Objectives) -> tuple[float
 
 
 def difference(
-    first: tuple[float, float, float], second: tuple[float, float, float]
+    first: tuple[float, float, float], second: tuple[float, float, float], correlation: float = 0.0
 ) -> tuple[float, float]:
     """Return the 95 % interval of second minus first, from the value, lower and upper bound of each.
 
     Newcombe 1998, method 10; for other intervals than Wilson's: Zou and Donner 2008, Statistics in Medicine 27,
-    1693-1702.
+    1693-1702; with a correlation of the two: Zou 2007, Psychological Methods 12, 399-413.
     """
     p, p_low, p_high = first
     q, q_low, q_high = second
-    lower = (q - p) - math.hypot(q - q_low, p_high - p)
-    upper = (q - p) + math.hypot(q_high - q, p - p_low)
+    lower = (q - p) - _distance(q - q_low, p_high - p, correlation)
+    upper = (q - p) + _distance(q_high - q, p - p_low, correlation)
     return lower, upper
+
+
+def _distance(a: float, b: float, correlation: float) -> float:
+    shared = 2 * correlation * a * b if correlation else 0.0  # a bound may be infinite
+    return math.sqrt(max(0.0, a * a + b * b - shared))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runcatalog.analysis import groups
+from runcatalog.analysis import groups, paired, record_numbers
 from runcatalog.analysis.commits import between
+from runcatalog.analysis.paired import Difference
 from runcatalog.model import statistics, values
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.run_record import FAILED, FINISHED, RunRecord
@@ -26,6 +27,8 @@ _MACHINE = ("machine", "gpu", "host_cpu")
 _NONE = "–"
 
 SeedValue = tuple[int | None, dict[str, Any]]  # (seed, value in the form of an objective)
+_COUNTS = ["only A", "only B", "p", "detectable"]
+_DIFFERENCE = ["B − A", *_COUNTS, "method"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ def diff(
         "facts": _pairs(_facts(a.head), _facts(b.head), cells),
         "flags": _pairs(*_flags(a.runs, b.runs), cells),
         "metrics": (_batch_metrics if a.trials else _run_metrics)(a, b, metrics, cells),
+        "differences": [] if a.trials else _run_differences(a.head, b.head, metrics, cells),
         "code": _code(a, b, root),
         "versions": _pairs(_common(a.runs, "versions"), _common(b.runs, "versions"), cells),
         "environment": _pairs(
@@ -88,6 +92,7 @@ def as_json(a: Side, b: Side, metrics: Sequence[str] = ()) -> str:
     """Return what differs between two runs or two batches as JSON; every difference is a pair of A and B.
 
     Flags, versions and facts of a batch are lists of the values of its runs; metrics are last values by run.
+    `differences` has B − A with its interval, by metric and flags.
 
     Args:
         a: First run or batch.
@@ -123,6 +128,16 @@ def as_json(a: Side, b: Side, metrics: Sequence[str] = ()) -> str:
         content[field] = {
             name: pair for name, pair in pairs.items() if repr(pair[0]) != repr(pair[1])
         }
+    if a.trials:
+        found = [(g.point, g.metric, g.difference) for g in _matched(a, b, metrics)]
+    else:
+        found = [({}, *named) for named in _differences(a.head, b.head, metrics)]
+    content["differences"] = [
+        {"flags": point, "metric": metric, **vars(difference)}
+        | {"determined": difference.is_determined, "detectable": difference.detectable}
+        for point, metric, difference in found
+        if difference
+    ]
     return json.dumps(values.to_json(content), indent=1, ensure_ascii=False)
 
 
@@ -330,7 +345,112 @@ def _metric_names(runs: Iterable[RunRecord], metrics: Sequence[str]) -> list[str
     return [name for name in sorted(names | set(metrics)) if not metrics or name in metrics]
 
 
-def _batch_metrics(a: Side, b: Side, metrics: Sequence[str], cells: int | None) -> list[str]:
+def _run_differences(
+    a: RunRecord, b: RunRecord, metrics: Sequence[str], cells: int | None
+) -> list[str]:
+    """Return a table of the differences of two runs that have an interval."""
+    found = list(_differences(a, b, metrics))
+    rows = [[name, *_difference_texts(each)] for name, each in found if each.is_any]
+    if not rows:
+        return []
+    header = ["", *_DIFFERENCE]
+    lines = terminal.table(header, rows, right=_COUNTS, cells=_indented(cells))
+    lines.append("; ".join(["[95 % interval]", *_legend([each for _, each in found])]))
+    equal = len(found) - len(rows)
+    return lines + ([f"{equal} more are equal on every level"] if equal else [])
+
+
+def _differences(
+    a: RunRecord, b: RunRecord, metrics: Sequence[str]
+) -> Iterator[tuple[str, Difference]]:
+    """Yield the differences of the rates that both have by level, and of the objective, by name."""
+    names = [name for name in a.outcomes if name in b.outcomes]
+    objectives = {objective["name"] for run in (a, b) if (objective := run.objective)}
+    names += objectives - {*names} if len(objectives) == 1 else []
+    for name in names:
+        if metrics and name not in metrics:
+            continue
+        found = paired.compare([a], [b], name)
+        if isinstance(found, Difference):
+            yield name, found
+            continue
+        first, second = (record_numbers.value(run, name) for run in (a, b))
+        sides = (record_numbers.Side([run], name) for run in (a, b))
+        bounds = record_numbers.bounds_of_difference(*sides)
+        if first is not None and second is not None and bounds:
+            yield name, Difference(second - first, bounds, f"unpaired: {found}")
+
+
+def _legend(differences: Sequence[Difference | None]) -> list[str]:
+    """Return what the columns of `_COUNTS` mean, those that are there."""
+    found = [difference for difference in differences if difference]
+    texts = []
+    if any(each.first_only is not None for each in found):
+        texts.append("only A, only B: levels on which that side succeeds more often")
+    if any(each.interval for each in found):
+        texts.append("detectable: smallest difference found with 80 % power")
+    return texts
+
+
+def _difference_texts(difference: Difference | None) -> list[str]:
+    """Return the cells of `_DIFFERENCE`."""
+    if difference is None:
+        return [""] * len(_DIFFERENCE)
+    ends = _interval(difference.interval)
+    verdict = ", undetermined" if ends and not difference.is_determined else ""
+    counts = (difference.first_only, difference.second_only)
+    return [
+        f"{terminal.signed(difference.value)}{ends}{verdict}",
+        *("" if count is None else str(count) for count in counts),
+        *(
+            "" if number is None else terminal.number(number, 2)
+            for number in (difference.p_value, difference.detectable)
+        ),
+        difference.method,
+    ]
+
+
+@dataclass(frozen=True)
+class _Matched:
+    """Trials of two batches with the same flags.
+
+    Attributes:
+        point: Flags in which trials of either batch differ, without the seed.
+        metric: The compared metric.
+        first, second: Finished trials with its value, in the form of an objective; by seed.
+        failed: Number of failed trials of each batch.
+    """
+
+    point: dict[str, Any]
+    metric: str
+    first: Sequence[tuple[RunRecord, dict[str, Any]]]
+    second: Sequence[tuple[RunRecord, dict[str, Any]]]
+    failed: tuple[int, int]
+
+    @property
+    def values(self) -> tuple[list[SeedValue], list[SeedValue]]:
+        """The values of both by seed."""
+        first, second = ([(r.seed, o) for r, o in side] for side in (self.first, self.second))
+        return first, second
+
+    @property
+    def difference(self) -> Difference | None:
+        """The difference of the means; None where one side has no value."""
+        if not self.first or not self.second:
+            return None
+        runs = ([run for run, _ in side] for side in (self.first, self.second))
+        found = paired.compare(*runs, self.metric)
+        if isinstance(found, Difference):
+            return found
+        first, second = self.values
+        value = statistics.mean(_numbers(second)) - statistics.mean(_numbers(first))
+        is_rate = all(objective.get("kind") == "rate" for _, objective in first + second)
+        why = f"unpaired: {found}" if is_rate else ""  # other metrics have no levels
+        return Difference(value, difference_bounds(first, second), why)
+
+
+def _matched(a: Side, b: Side, metrics: Sequence[str]) -> Iterator[_Matched]:
+    """Yield the trials of two batches by flags and metric."""
     names = sorted({*groups.varying(a.trials), *groups.varying(b.trials)})
     points: dict[tuple[str, ...], tuple[list[RunRecord], list[RunRecord]]] = {}
     for index, side in enumerate((a, b)):
@@ -341,34 +461,41 @@ def _batch_metrics(a: Side, b: Side, metrics: Sequence[str], cells: int | None) 
     shown_metrics = list(metrics) or (
         [max(set(objectives), key=objectives.count)]
         if names and objectives
-        else _metric_names(a.trials + b.trials, ())
+        else dict.fromkeys([*objectives, *_metric_names(a.trials + b.trials, ())])
     )
-    texts = [_shown({key[i] for key in points}) for i in range(len(names))]
-    rows, equal = [], 0
     for key in sorted(points, key=lambda k: [_numeric_order(v) for v in k]):
+        first, second = points[key]
+        point = {name: (first or second)[0].flags.get(name) for name in names}
+        failed = (sum(t.status == FAILED for t in first), sum(t.status == FAILED for t in second))
         for metric in shown_metrics:
-            first, second = (_by_seed(trials, metric) for trials in points[key])
-            if not first and not second:
-                continue
-            failed = [sum(t.status == FAILED for t in trials) for trials in points[key]]
-            if repr(first) == repr(second) and failed[0] == failed[1]:
-                equal += 1
-                continue
-            shown = [_over_seeds(first), _over_seeds(second), _difference(first, second)]
-            point = [text[value] for text, value in zip(texts, key, strict=True)]
-            rows.append([*point, metric, *shown, *(str(n) if n else "" for n in failed)])
+            yield _Matched(point, metric, _scored(first, metric), _scored(second, metric), failed)
+
+
+def _batch_metrics(a: Side, b: Side, metrics: Sequence[str], cells: int | None) -> list[str]:
+    matched = [m for m in _matched(a, b, metrics) if m.first or m.second]
+    names = list(matched[0].point) if matched else []
+    texts = [_shown({_exact(m.point[name]) for m in matched}) for name in names]
+    rows, differences, equal = [], [], 0
+    for each in matched:
+        first, second = each.values
+        if repr(first) == repr(second) and each.failed[0] == each.failed[1]:
+            equal += 1
+            continue
+        point = [text[_exact(v)] for text, v in zip(texts, each.point.values(), strict=True)]
+        differences.append(each.difference)
+        shown = [_over_seeds(first), _over_seeds(second), *_difference_texts(differences[-1])]
+        rows.append([*point, each.metric, *shown, *(str(n) if n else "" for n in each.failed)])
     if not rows:
         return []
-    header = [*names, "metric", "A", "B", "B − A", "failed A", "failed B"]
+    header = [*names, "metric", "A", "B", *_DIFFERENCE, "failed A", "failed B"]
     lines = terminal.table(header, rows, cells=_indented(cells))
-    lines.append(
-        "mean [95 % interval over seeds] (seeds); B − A per seed where both have equal seeds"
-    )
+    legend = "mean [95 % interval over seeds] (seeds); B − A per seed where both have equal seeds"
+    lines.append("; ".join([legend, *_legend(differences)]))
     return lines + ([f"{equal} more are equal"] if equal else [])
 
 
-def _by_seed(trials: Sequence[RunRecord], metric: str) -> list[SeedValue]:
-    """Return the values of the finished trials, by seed."""
+def _scored(trials: Sequence[RunRecord], metric: str) -> list[tuple[RunRecord, dict[str, Any]]]:
+    """Return the finished trials with their values in the form of objectives, by seed."""
     finished = []
     for trial in sorted(trials, key=lambda t: (t.seed or 0, groups.order(t))):
         own = trial.objective
@@ -379,7 +506,7 @@ def _by_seed(trials: Sequence[RunRecord], metric: str) -> list[SeedValue]:
         else:
             continue
         if trial.status == FINISHED and math.isfinite(objective["value"]):
-            finished.append((trial.seed, objective))
+            finished.append((trial, objective))
     return finished
 
 
@@ -388,13 +515,6 @@ def _over_seeds(side: Sequence[SeedValue]) -> str:
         return _NONE
     mean = terminal.number(statistics.mean(_numbers(side)))
     return f"{mean}{_interval(statistics.bounds([o for _, o in side]))} ({len(side)})"
-
-
-def _difference(a: Sequence[SeedValue], b: Sequence[SeedValue]) -> str:
-    if not a or not b:
-        return ""
-    mean = terminal.signed(statistics.mean(_numbers(b)) - statistics.mean(_numbers(a)))
-    return f"{mean}{_interval(difference_bounds(a, b))}"
 
 
 def difference_bounds(a: Sequence[SeedValue], b: Sequence[SeedValue]) -> tuple[float, float] | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runcatalog.analysis import best
+from runcatalog.analysis import best, paired
 from runcatalog.model import statistics
 from runcatalog.model.run_record import RunRecord
 from runcatalog.text import sentences
@@ -111,21 +111,27 @@ class Side:
 def bounds_of_difference(first: Side, second: Side) -> tuple[float, float] | None:
     """Return the 95 % interval of the second number minus the first; None without one.
 
-    Of single runs it is computed from their intervals, of several from the values of all, see `best`.
+    Level by level where both have outcomes on the same levels; else of single runs it is computed from their intervals,
+    of several from the values of all, see `best`.
     """
+    same = first.scale == second.scale
+    few = min(len(first.runs), len(second.runs)) < best.MIN_SEEDS
+    if same and not (few and len(first.runs) + len(second.runs) > 2):
+        found = paired.compare(first.runs, second.runs, first.name, second.name)
+        if isinstance(found, paired.Difference) and found.interval:
+            return first.scale * found.interval[0], first.scale * found.interval[1]
     if any(len(side.runs) > 1 for side in (first, second)):
-        found = best.interval_of_difference(*(objectives(s.runs, s.name) for s in (first, second)))
-        same = first.scale == second.scale
-        return (first.scale * found[0], first.scale * found[1]) if found and same else None
+        ends = best.interval_of_difference(*(objectives(s.runs, s.name) for s in (first, second)))
+        return (first.scale * ends[0], first.scale * ends[1]) if ends and same else None
     sides = []
     for side in (first, second):
         run, name = side.runs[0], side.name
         numbers = cell(run, name) if name.startswith(TABLE) else []
         own = value(run, name)
-        ends = (numbers[1], numbers[2]) if len(numbers) == 3 else bounds(side.runs, name)
-        if own is None or ends is None:
+        own_ends = (numbers[1], numbers[2]) if len(numbers) == 3 else bounds(side.runs, name)
+        if own is None or own_ends is None:
             return None
-        sides.append((side.scale * own, side.scale * ends[0], side.scale * ends[1]))
+        sides.append((side.scale * own, side.scale * own_ends[0], side.scale * own_ends[1]))
     return best.difference(*sides)
 
 

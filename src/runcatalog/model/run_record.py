@@ -17,7 +17,7 @@ from typing import Any
 
 from runcatalog.model import values
 from runcatalog.model.errors import CatalogError
-from runcatalog.record.evaluation import EvaluationSet, declared
+from runcatalog.record.evaluation import EvaluationSet, LevelOutcomes, declared, outcomes_of
 
 CURVE_POINTS = 100
 STATUSES = ("RUNNING", "FINISHED", "FAILED", "KILLED")
@@ -247,6 +247,11 @@ class RunRecord:
     def evaluation(self) -> EvaluationSet | None:
         """The set on which the objective was computed, if the run declares it."""
         return declared(self.result)
+
+    @property
+    def outcomes(self) -> dict[str, LevelOutcomes]:
+        """Successes on the levels of fixed sets, by the names of the metrics that are their means."""
+        return outcomes_of(self.result)
 
     @property
     def split(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from runcatalog.analysis import record_numbers
 from runcatalog.analysis.best import MIN_SEEDS, differ
 from runcatalog.analysis.replication import reported_numbers
 from runcatalog.analysis.searches import RANDOM, importance_of
-from runcatalog.model import values
+from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FAILED, KILLED, RunRecord
 from runcatalog.pages.tables import cells, matrices, search_table, setting_table, settings
 from runcatalog.pages.tables.page_data import PageData
@@ -106,6 +107,34 @@ def difference(data: PageData, operation: str, row: str, other: str, column: str
     unit = " percentage points" if found and "%" in str(found[1]) else ""
     text = f"the difference is {shown} \\[{', '.join(ends)}\\]{unit}"
     return f"{text}: undetermined" if bounds[0] <= 0 <= bounds[1] else text
+
+
+def power(data: PageData, operations: Sequence[str]) -> str:
+    """Return the smallest differences that comparisons of settings find with 80 % power, as a sentence.
+
+    From the intervals of the differences of all pairs with the first one's objective; "" where no pair has one.
+
+    Args:
+        data: All records.
+        operations: Names.
+    """
+    done = [s for name in operations for s in settings.settings(data, name) if s.objectives]
+    same = [s for s in done if s.objectives[0]["name"] == done[0].objectives[0]["name"]]
+    sizes, single = [], False
+    for pair in itertools.combinations(same, 2):
+        sides = (record_numbers.Side(setting.finished, "objective") for setting in pair)
+        if bounds := record_numbers.bounds_of_difference(*sides):
+            sizes.append(statistics.detectable(bounds))
+            single |= any(len(setting.finished) == 1 for setting in pair)
+    if not sizes:
+        return ""
+    is_rate = done[0].objectives[0].get("kind") == "rate"
+    low, high = _rounded(*(100 * s if is_rate else s for s in (min(sizes), max(sizes))))
+    shown = high if low == high else f"{low} to {high}"
+    unit = " percentage points" if is_rate else ""
+    text = f"Smallest difference of two settings that is found with 80 % power: {shown}{unit}"
+    text += ", depending on the pair." if low != high else "."
+    return text + " Single runs are compared over levels, not over seeds." * single
 
 
 def _rounded(*values_: float) -> list[str]:

@@ -361,6 +361,10 @@ class Catalog:
         """Return a cell minus that of another row; see :func:`runcatalog.pages.findings.difference`."""
         return findings.difference(self.data, operation, row, other, column)
 
+    def power(self, operations: Sequence[str] | str) -> str:
+        """Return how small a difference of settings is found; see :func:`runcatalog.pages.findings.power`."""
+        return findings.power(self.data, _list(operations))
+
     def finding(self, operations: Sequence[str] | str, x: str = "", y: str = "") -> str:
         """Return a section's finding as a bold sentence: of a sweep over `x`, of searches, else of all settings."""
         names = _list(operations)
@@ -448,6 +452,7 @@ class Catalog:
             value=self.value,
             cell=self.cell,
             difference=self.difference,
+            power=self.power,
             reported_numbers=self.reported_numbers,
             count=self.count,
         )

@@ -15,6 +15,7 @@ from runcatalog.record.optional import optional
 
 if TYPE_CHECKING:
     from runcatalog.record.config import Config, assignments, option, parse, run_script
+    from runcatalog.record.evaluation import level_outcomes
     from runcatalog.record.run import Run, start
     from runcatalog.record.training.checkpoint import Checkpoint, load_checkpoint
     from runcatalog.record.training.loop import is_due, log_interval, mean_metrics, reached_target
@@ -28,6 +29,7 @@ _MODULES = {
     "Seeds": "training.seeds",
     "assignments": "config",
     "is_due": "training.loop",
+    "level_outcomes": "evaluation",
     "load_checkpoint": "training.checkpoint",
     "log_interval": "training.loop",
     "mean_metrics": "training.loop",
@@ -49,6 +51,7 @@ __all__ = [
     "assignments",
     "check_finite",
     "is_due",
+    "level_outcomes",
     "load_checkpoint",
     "log_interval",
     "mean_metrics",

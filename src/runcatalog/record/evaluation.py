@@ -1,11 +1,16 @@
-"""The set on which a run's objective was computed: its split, name and content."""
+"""The set on which a run's objective was computed: split, name and content, and the outcome on each of its levels."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 TRAINING, VALIDATION, TEST = SPLITS = ("training", "validation", "test")
 """Training: weights are fitted to it. Validation: early stopping, choice of variants, searches. Test: only reported."""
@@ -39,9 +44,14 @@ def content_digest(contents: Iterable[Any]) -> str:
     Args:
         contents: The items: rows of an array, numpy scalars, or values that are compared as text.
     """
-    items = sorted(
-        item.tobytes() if hasattr(item, "tobytes") else str(item).encode() for item in contents
-    )
+    return _digest(sorted(_bytes(contents)))
+
+
+def _bytes(contents: Iterable[Any]) -> list[bytes]:
+    return [i.tobytes() if hasattr(i, "tobytes") else str(i).encode() for i in contents]
+
+
+def _digest(items: Iterable[bytes]) -> str:
     digest = hashlib.sha256()
     for item in items:
         digest.update(len(item).to_bytes(8, "little") + item)
@@ -78,3 +88,70 @@ def declared(result: Mapping[str, Any] | None) -> EvaluationSet | None:
     name = (result or {}).get("split")
     split = name.partition("_")[0] if isinstance(name, str) else ""
     return EvaluationSet(split, str(name)) if split in SPLITS else None
+
+
+@dataclass(frozen=True)
+class LevelOutcomes:
+    """Successes on the levels of a fixed set.
+
+    Attributes:
+        levels: Digest of the levels in their order: equal digests can be compared level by level.
+        success: bool [levels, games of each level].
+    """
+
+    levels: str
+    success: NDArray[np.bool_]
+
+
+def level_outcomes(levels: Iterable[Any], success: Mapping[str, ArrayLike]) -> dict[str, Any]:
+    """Return an entry of the list `outcomes` of a result: the outcome on every level of a set, a bit for each game.
+
+    1,000 games take 168 characters of the run's record.
+
+    Args:
+        levels: The levels in their order, in a form as for :func:`content_digest`.
+        success: By the name of the metric or objective that is their mean: bool [levels], or [levels × games] with the
+            games of a level one after the other; equally many of every level.
+
+    Returns:
+        `levels`, the digest; `count` of levels; `games` of each level; `success`, by name the bits in base64.
+
+    Raises:
+        ValueError: The number of outcomes is no multiple of the number of levels, or is not the same for all names.
+    """
+    import numpy as np
+
+    items = _bytes(levels)
+    outcomes = {name: np.asarray(values, bool).ravel() for name, values in success.items()}
+    sizes = {len(bits) for bits in outcomes.values()}
+    if not items or len(sizes) != 1 or max(sizes) % len(items):
+        raise ValueError(f"{sorted(sizes)} outcomes of {len(items)} levels")
+    packed = {
+        name: base64.b64encode(np.packbits(bits).tobytes()).decode()
+        for name, bits in outcomes.items()
+    }
+    games = sizes.pop() // len(items)
+    return {"levels": _digest(items), "count": len(items), "games": games, "success": packed}
+
+
+def outcomes_of(result: Mapping[str, Any] | None) -> dict[str, LevelOutcomes]:
+    """Return the outcomes on levels that a result has, by the names of their means; {} without any."""
+    entries = (result or {}).get("outcomes")
+    found: dict[str, LevelOutcomes] = {}
+    for entry in entries if isinstance(entries, list) else []:
+        try:
+            shape = int(entry["count"]), int(entry["games"])
+            for name, text in entry["success"].items():
+                found[str(name)] = LevelOutcomes(str(entry["levels"]), _unpacked(text, shape))
+        except (TypeError, KeyError, ValueError, AttributeError):
+            continue  # a script's own entry of this name
+    return found
+
+
+def _unpacked(text: str, shape: tuple[int, int]) -> NDArray[np.bool_]:
+    import numpy as np
+
+    packed = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
+    if min(shape) < 1 or len(packed) != -(-shape[0] * shape[1] // 8):
+        raise ValueError(f"{len(packed)} bytes for {shape[0]} x {shape[1]} games")
+    return np.unpackbits(packed, count=shape[0] * shape[1]).astype(bool).reshape(shape)

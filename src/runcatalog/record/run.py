@@ -315,9 +315,10 @@ class Run:
 
         Args:
             result: ``objective`` (name, value, kind, count, goal, at, axis), and optionally ``summary``,
-                ``metrics``, ``env_steps``, ``task``, ``task_id``, ``variant``, and ``table`` (columns and rows, for the
-                template call ``details``). The objective's value is also logged as the metric ``objective``, which a
-                search optimises if the operation declares ``objective: {maximize: objective}``.
+                ``metrics``, ``env_steps``, ``task``, ``task_id``, ``variant``, ``table`` (columns and rows, for the
+                template call ``details``), and ``outcomes`` (a list of :func:`level_outcomes`). The objective's value
+                is also logged as the metric ``objective``, which a search optimises if the operation declares
+                ``objective: {maximize: objective}``.
 
         Returns:
             The content of ``result.json``, with status, digests and times.

@@ -8,7 +8,7 @@ of every stage with one of its verbs, and its own validation levels; a validatio
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,8 +91,10 @@ def test_seeds(stage: str, which: str, count: int) -> NDArray[np.int64]:
     return seeds[:count]
 
 
-def declare_test(run: record.Run, which: str, seeds: dict[str, NDArray[np.int64]]) -> None:
-    """Declare that a run is judged on test levels.
+def declare_test(
+    run: record.Run, which: str, seeds: dict[str, NDArray[np.int64]]
+) -> dict[str, NDArray[Any]]:
+    """Declare that a run is judged on test levels, and return their contents by stage.
 
     Args:
         run: The run.
@@ -100,8 +102,10 @@ def declare_test(run: record.Run, which: str, seeds: dict[str, NDArray[np.int64]
         seeds: Seeds of the levels by stage.
     """
     name = "fresh test levels" if which == FRESH_SET else "test levels"
-    contents = np.concatenate([levels(stage, own).contents() for stage, own in seeds.items()])
-    run.declare_evaluation("test", f"{name} of {' '.join(seeds)}", contents=contents)
+    contents = {stage: levels(stage, own).contents() for stage, own in seeds.items()}
+    joined = np.concatenate(list(contents.values()))
+    run.declare_evaluation("test", f"{name} of {' '.join(seeds)}", contents=joined)
+    return contents
 
 
 def training_repeats(stage: str, training: NDArray[np.int64]) -> dict[str, int]:

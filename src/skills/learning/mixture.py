@@ -25,6 +25,7 @@ from skills.agents.rollout import Rollout
 from skills.learning.level_sets import FIRST_SET, declare_test
 from skills.learning.options import MixtureConfig
 from skills.learning.ppo import LearnerSettings, RecurrentPPO
+from skills.learning.results import level_outcomes
 from skills.learning.trainer import Trainer
 from skills.levels.codes import ACTIONS, VERBS
 from skills.levels.engine import Engine, Step
@@ -209,7 +210,7 @@ class GateTrainer(Trainer[GatePPO, MixtureConfig]):
             sampled and greedy; and the gate's statistics in the sampled episodes of `all`.
         """
         seeds = np.asarray(self.test_seeds)
-        declare_test(self.run, FIRST_SET, {self.config.stage: seeds})
+        contents = declare_test(self.run, FIRST_SET, {self.config.stage: seeds})
         mixture = self.learner.agent
         switch = Switch(NetworkAgent(self.learner.network()), self.experts)
         statistics = GateStatistics(mixture)
@@ -223,6 +224,7 @@ class GateTrainer(Trainer[GatePPO, MixtureConfig]):
                 episodes[name][who] = play_sampled_and_greedy(
                     agent, stage, self.test_seeds, uniform, watch=watch
                 )
+        self.outcomes = [level_outcomes(contents[self.config.stage], episodes["all"]["moe"])]
         return episodes, statistics
 
 

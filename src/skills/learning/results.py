@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from runcatalog import record
 from runcatalog.model.statistics import wilson
 
 if TYPE_CHECKING:
@@ -40,6 +41,18 @@ def objective_and_metrics(
         metrics[f"reward/{kind}"] = float(played.reward.mean())
         metrics[f"length/{kind}"] = float(played.steps.mean())
     return objective, metrics
+
+
+def level_outcomes(levels: NDArray[Any], episodes: dict[str, Episodes]) -> dict[str, Any]:
+    """Return the outcomes of the test episodes by level, under the names of the objective and its further number.
+
+    Args:
+        levels: Contents of the levels, [E].
+        episodes: Sampled and greedy.
+    """
+    sampled, greedy = episodes["sampled"], episodes["greedy"]
+    success = {"success": sampled.success, "success/greedy": greedy.success}
+    return record.level_outcomes(levels, success)
 
 
 def success_with_interval(episodes: HasSuccess) -> str:

@@ -28,6 +28,7 @@ from skills.agents.policy import NetworkAgent
 from skills.learning.level_sets import FIRST_SET, LeftOut, declare_test, left_out
 from skills.learning.options import Common, Config
 from skills.learning.ppo import Learner, RecurrentPPO, thread_pool, use_one_torch_thread
+from skills.learning.results import level_outcomes
 from skills.learning.schedule import Schedule
 from skills.levels.engine import Engine
 from skills.levels.state import Levels
@@ -51,6 +52,7 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
         validation_rates: Success rates of all validations, with sampled actions.
         stopped: Whether early stopping has ended the training.
         test_seeds: Seeds of the reported episodes.
+        outcomes: Their outcomes by level, as the result has them.
     """
 
     test_seeds = TEST_SEEDS
@@ -64,6 +66,7 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
         self.update = 0
         self.validation_rates: list[float] = []
         self.stopped = False
+        self.outcomes: list[dict[str, Any]] = []
         self._statistics: list[dict[str, float]] = []  # of the updates since the last logged point
         self._clock = time.perf_counter()
 
@@ -201,7 +204,9 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
         make: Callable[..., Any] = ENGINE
         if self.config.task == self.config.stage:
             seeds = np.asarray(self.test_seeds)
-            declare_test(self.run, FIRST_SET, {self.config.stage: seeds})
+            contents = declare_test(self.run, FIRST_SET, {self.config.stage: seeds})[
+                self.config.stage
+            ]
         else:
             from skills.levels.minigrid.babyai import bank
             from skills.levels.minigrid.batch import GymBatch
@@ -210,9 +215,11 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
             contents = bank(task, self.test_seeds).contents()
             self.run.declare_evaluation("test", f"test levels of {task}", contents=contents)
         uniform = self.run.seeds.generator("test", 0)
-        return play_sampled_and_greedy(
+        episodes = play_sampled_and_greedy(
             self.learner.agent, self.config.task, self.test_seeds, uniform, make
         )
+        self.outcomes = [level_outcomes(contents, episodes)]
+        return episodes
 
 
 class PPOTrainer(Trainer[RecurrentPPO, Config]):

@@ -23,13 +23,14 @@ def final_result(loaded: Loaded, config: PlayConfig, run: record.Run) -> dict[st
     Returns:
         A result without `at` and `axis` of its objective, which is the success rate with the most likely tokens.
     """
+    from runcatalog import record
     from textgames.games import levels
     from textgames.results import dialogues, validation
 
     seeds = levels.validation(config, config.val_data_num)
     keys = levels.level_keys(config, seeds)
     run.declare_evaluation("validation", "validation levels", contents=keys)
-    metrics, curves = {}, {}
+    metrics, curves, success = {}, {}, {}
     for name in validation.ACTIONS:
         generator = None
         if name == "sampled":
@@ -37,6 +38,8 @@ def final_result(loaded: Loaded, config: PlayConfig, run: record.Run) -> dict[st
         trajectories = validation.validate(loaded, config, seeds, generator, run=run)
         page = dialogues.page(f"{config.env}: {name} replies", trajectories)
         run.artifact(f"dialogues_{name}.md").write_text(page, encoding="utf-8")
+        rate = "success" if name == "greedy" else f"{name}/success"  # the first is the objective
+        success[rate] = [trajectory.success for trajectory in trajectories]
         statistics = validation.statistics(trajectories)
         metrics |= {f"{name}/{key}": value for key, value in statistics.items()}
         curves[name] = success_by_turn(trajectories, config.max_turns)
@@ -54,6 +57,7 @@ def final_result(loaded: Loaded, config: PlayConfig, run: record.Run) -> dict[st
         "metrics": metrics,
         "task": config.env,
         "table": table(curves),
+        "outcomes": [record.level_outcomes(keys, success)],
     }  # fmt: skip
 
 

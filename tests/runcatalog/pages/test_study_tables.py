@@ -1,6 +1,7 @@
 """Tables of a study's page: sweeps, series, searches, what was not replicated, lengths of cells."""
 
 import html
+import math
 import re
 import statistics
 from pathlib import Path
@@ -213,6 +214,20 @@ def test_the_difference_of_two_cells(project, make, one, other, clause):
     catalog = render.Catalog(project, [make(1, result={"table": table, "objective": objective})])
     assert catalog.difference("toy:train", "a", "b", "median") == f"the difference {clause}"
     assert "no value" in catalog.difference("toy:train", "a", "c", "median")
+
+
+def test_the_smallest_difference_that_two_settings_can_show(project, make):
+    """Of counted rates by Newcombe's interval, whose half has 1.96 of 2.8 standard errors."""
+    runs = [make(i, value=0.5, lr=lr) for i, lr in enumerate((0.1, 0.2), 1)]
+    text = render.Catalog(project, runs).power("toy:train")
+    points = float(text.split("power: ")[1].split(" percentage")[0])
+    assert points == pytest.approx(100 * 2.8 * math.sqrt(2 * 0.25 / 100), rel=0.03)
+    assert "over levels, not over seeds" in text
+    more = [make(9 + i, value=0.5, lr=0.1 * (1 + i % 2), seed=i // 2) for i in range(6)]
+    less = render.Catalog(project, more).power(["toy:train"])
+    assert points > float(less.split("power: ")[1].split(" percentage")[0])
+    assert "seeds" not in less
+    assert render.Catalog(project, runs[:1]).power("toy:train") == ""
 
 
 def test_reasons_of_sections_without_a_result(project, make):

@@ -9,7 +9,7 @@ from runcatalog import record
 from runcatalog.guild import child_runs
 from runcatalog.model.run_record import from_json, to_json
 from runcatalog.record.delivery.publish import publish
-from runcatalog.record.evaluation import content_digest, declared
+from runcatalog.record.evaluation import content_digest, declared, level_outcomes, outcomes_of
 from runcatalog.record.journal import read_json
 from runcatalog.store.sqlite_reader import reader
 
@@ -114,3 +114,64 @@ def test_a_run_of_runs_declares_what_all_of_them_do(project, splits, expected):
     if known:
         assert (known.name, known.chosen) == ("worlds of all runs", "best run")
         assert known.digest == content_digest(["d0", "d1"])
+
+
+@pytest.mark.parametrize("games", [1, 3])
+@pytest.mark.parametrize("count", [1, 8, 13, 1000])
+def test_outcomes_by_level_are_read_as_they_were_written(count, games):
+    generator = np.random.default_rng(count)
+    success = {"success": generator.random(count * games) < 0.5, "greedy": np.ones(count * games)}
+    levels = generator.integers(9, size=(count, 4))
+    entry = level_outcomes(levels, success)
+    found = outcomes_of({"outcomes": [entry]})
+    assert found.keys() == success.keys()
+    for name, outcomes in found.items():
+        assert (
+            outcomes.success.tolist() == success[name].astype(bool).reshape(count, games).tolist()
+        )
+        assert outcomes.levels == entry["levels"]
+    assert len(entry["success"]["success"]) <= count * games / 6 + 4
+    if count > 1:  # the digest is of the levels in their order
+        assert level_outcomes(levels[::-1], success)["levels"] != entry["levels"]
+
+
+@pytest.mark.parametrize(
+    ("levels", "success"),
+    [([], {"x": []}), ("ab", {}), ("ab", {"x": [1]}), ("ab", {"x": [1, 0], "y": [1, 0, 0, 1]})],
+)
+def test_outcomes_that_do_not_fit_the_levels_are_refused(levels, success):
+    with pytest.raises(ValueError, match=f"outcomes of {len(levels)} levels"):
+        level_outcomes(levels, success)
+
+
+def test_entries_that_are_no_outcomes_are_left_out():
+    good = level_outcomes("abc", {"success": [1, 0, 1]})
+    wrong = [{**good, "count": 1 << 40}, {**good, "games": 0}, {**good, "success": {"x": "!"}}]
+    wrong += [{**good, "success": ["x"]}, {}, 3, {**good, "count": None}]
+    for entry in wrong:
+        assert outcomes_of({"outcomes": [entry]}) == {}
+    assert list(outcomes_of({"outcomes": [*wrong, good]})) == ["success"]
+    for result in (None, {}, {"outcomes": 5}):
+        assert outcomes_of(result) == {}
+
+
+@pytest.mark.parametrize(("rates", "kept"), [(2, True), (100, True), (400, False)])
+def test_a_record_has_the_outcomes_while_they_are_small(project, rates, kept):
+    generator = np.random.default_rng(0)
+    success = {f"rate {i}": generator.random(1000) < 0.9 for i in range(rates)}
+    entry = level_outcomes(range(1000), success)
+    table = {"columns": ["x" * 50], "rows": [["y" * 50]] * 40}
+    with record.start(record.Config(), study="toy") as run:
+        objective = {"name": "rate", "value": 1.0}
+        metrics = {name: float(each.mean()) for name, each in success.items()}
+        written = run.finish(
+            {"objective": objective, "outcomes": [entry], "table": table, "metrics": metrics}
+        )
+    assert written["result"]["outcomes"] == [entry]
+    uri = f"sqlite:///{project.parent}/mlflow.db"
+    publish(run.directory, uri)
+    (stored,) = reader(uri).runs()
+    assert bool(stored.record.outcomes) is kept
+    assert stored.record.result["table"] == table  # which the outcomes do not displace
+    if kept:
+        assert stored.record.result["outcomes"] == [entry]

@@ -12,6 +12,7 @@ from runcatalog.record.lifecycle.status import Status, last_session, wall_second
 from runcatalog.record.provenance.redact import allowed
 
 _TAG_LENGTH = 7900  # characters; MLflow truncates tags at 8000
+_TAGS = 4  # of a result with outcomes on levels, at most; the reader joins them
 
 
 def run_tags(
@@ -58,7 +59,7 @@ def run_tags(
         "digest_metrics": digest.get("metrics", ""),
         "wall_seconds": "" if wall is None else f"{wall:.3f}",
         "env_steps": current.get("env_steps"),
-        "result": _short_result(current.get("result")),
+        **_result_tags(current.get("result")),
         "parents": ",".join(parents),
         "mlflow.source.name": facts["operation"],
         "mlflow.source.git.commit": facts["commit"],
@@ -74,14 +75,26 @@ def run_tags(
     return {name: "" if value is None else str(value) for name, value in content.items()}
 
 
-def _short_result(result: dict[str, Any] | None) -> str:
-    """Return the result as JSON that fits in a tag; long fields stored elsewhere are dropped."""
+def _result_tags(result: dict[str, Any] | None) -> dict[str, str]:
+    """Return the result as JSON in few tags; long fields stored elsewhere are dropped."""
     if result is None:
-        return ""
-    for dropped in ((), ("metrics",), ("metrics", "variant")):
+        return {"result": ""}
+    # Results without outcomes fit in one tag, as older runs were exported.
+    tags = _TAGS if "outcomes" in result else 1
+    attempts = (
+        ((), 1),
+        (("metrics",), tags),
+        (("metrics", "variant"), tags),
+        (("metrics", "outcomes"), tags),
+    )
+    text = ""
+    for dropped, most in attempts:
         fields = {name: value for name, value in result.items() if name not in dropped}
         text = json.dumps(fields, sort_keys=True, ensure_ascii=False)
-        if len(text) <= _TAG_LENGTH:
-            return text
-    kept = {name: result[name] for name in ("objective", "evaluation") if name in result}
-    return json.dumps(kept)[:_TAG_LENGTH]
+        if len(text) <= most * _TAG_LENGTH:
+            break
+    else:
+        kept = {name: result[name] for name in ("objective", "evaluation") if name in result}
+        text = json.dumps(kept)[:_TAG_LENGTH]
+    parts = [text[at : at + _TAG_LENGTH] for at in range(0, len(text), _TAG_LENGTH)]
+    return {f"result.{i}" if i else "result": part for i, part in enumerate(parts)}

@@ -1,0 +1,126 @@
+"""Runs compared level by level, where both have their outcomes on the same levels of a fixed set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from runcatalog.analysis import best
+from runcatalog.model import statistics
+from runcatalog.model.run_record import RunRecord
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from runcatalog.record.evaluation import LevelOutcomes
+
+_SIGNIFICANCE = 0.05  # level of the test, as of the 95 % intervals
+_EQUAL = 1e-9  # difference of means that rounding may give
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference of two runs or settings, second minus first.
+
+    Attributes:
+        value: Of two settings that of the means.
+        interval: 95 % interval; None without one.
+        method: How it was computed, with the number of levels and seeds; or why it is not paired.
+        first_only, second_only: Number of levels on which only the first, only the second has the higher rate; None
+            where levels are not paired.
+        p_value: Of McNemar's exact test of two runs that played every level once; None for others.
+    """
+
+    value: float
+    interval: tuple[float, float] | None
+    method: str = ""
+    first_only: int | None = None
+    second_only: int | None = None
+    p_value: float | None = None
+
+    @property
+    def is_any(self) -> bool:
+        """Whether the two differ on some level, or in their value."""
+        return bool(self.first_only or self.second_only or self.value)
+
+    @property
+    def is_determined(self) -> bool:
+        """Whether the interval excludes 0, and the test finds a difference."""
+        is_found = self.p_value is None or self.p_value < _SIGNIFICANCE
+        return (
+            is_found and self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+        )
+
+    @property
+    def detectable(self) -> float | None:
+        """Smallest difference that such a comparison finds with 80 % power; None without an interval."""
+        return statistics.detectable(self.interval) if self.interval else None
+
+
+def compare(
+    first: Sequence[RunRecord], second: Sequence[RunRecord], name: str, second_name: str = ""
+) -> Difference | str:
+    """Compare two settings level by level.
+
+    Args:
+        first, second: Runs of a setting each, which differ in their seed alone.
+        name: Name of the rate as in :func:`runcatalog.record.level_outcomes`, or `objective`.
+        second_name: Its name in the second; "" for the same.
+
+    Returns:
+        The comparison; or why the runs are not paired, such as "B has no outcomes per level".
+    """
+    names = name, second_name or name
+    sides = [
+        [_outcomes(r, n) for r in runs] for runs, n in zip((first, second), names, strict=True)
+    ]
+    for title, side in zip("AB", sides, strict=True):
+        if not side or None in side:
+            return f"{title} has no outcomes per level"
+    found = [[outcomes for outcomes in side if outcomes] for side in sides]
+    if len({outcomes.levels for side in found for outcomes in side}) > 1:
+        return "the levels differ"
+    successes = [[outcomes.success for outcomes in side] for side in found]
+    if all(len(side) == 1 and side[0].shape[1] == 1 for side in successes):
+        return _two_runs(successes[0][0][:, 0], successes[1][0][:, 0])
+    seeds = [[run.seed for run in runs] for runs in (first, second)]
+    are_same = seeds[0] == seeds[1] and None not in seeds[0] and len({*seeds[0]}) == len(seeds[0])
+    return _two_settings(successes[0], successes[1], are_same)
+
+
+def _outcomes(run: RunRecord, name: str) -> LevelOutcomes | None:
+    objective = run.objective
+    is_own = objective is not None and name == "objective"
+    return run.outcomes.get(objective["name"] if is_own else name)
+
+
+def _two_runs(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Difference:
+    """Compare two runs that played every level once."""
+    count = len(first)
+    only = int((first & ~second).sum()), int((second & ~first).sum())
+    p, q = (n / count for n in only)
+    # The shares of levels that only one has solved are those of a multinomial, hence negatively correlated.
+    correlation = -math.sqrt(p * q / ((1 - p) * (1 - q))) if p * q else 0.0
+    shares = [(n / count, *statistics.wilson(n, count)) for n in only]
+    bounds = best.difference(shares[0], shares[1], correlation)
+    return Difference(
+        q - p, bounds, f"exact McNemar, {count} levels", *only, statistics.mcnemar(*only)
+    )
+
+
+def _two_settings(
+    first: Sequence[NDArray[np.bool_]], second: Sequence[NDArray[np.bool_]], same_seeds: bool
+) -> Difference:
+    """Compare settings with several seeds, or several games of a level."""
+    import numpy as np
+
+    rates = [np.stack([success.mean(axis=1) for success in side]) for side in (first, second)]
+    change = rates[1].mean(axis=0) - rates[0].mean(axis=0)
+    bounds = statistics.bootstrap_over_levels(*rates, same_seeds=same_seeds)
+    counts = " and ".join(dict.fromkeys(str(len(side)) for side in rates))
+    method = f"bootstrap, {len(change)} levels × {counts} seed{'s' * (counts != '1')}"
+    only = int((change < -_EQUAL).sum()), int((change > _EQUAL).sum())
+    return Difference(float(change.mean()), bounds, method, *only)
