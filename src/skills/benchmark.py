@@ -91,8 +91,8 @@ def main(config: Config) -> dict[str, Any]:
             run.event(f"{name}: {agent.run_id[:8]}")
             run.progress(done + 1, len(folders), "agent")
         run.log(metrics_of(cells), 0)
-        found = result(config, list(folders), cells)
-        return run.finish(found | {"outcomes": outcomes(levels, cells)})
+        by_level = {"outcomes": outcomes(levels, cells)}
+        return run.finish(result(config, list(folders), cells) | by_level)
 
 
 def save_cell(path: Path, cell: dict[str, Episodes]) -> None:

@@ -87,10 +87,9 @@ def load(packages):
     os.dup2(shown, 2)
     os.close(shown)
     os.close(nowhere)
-    for each in list(weakref.finalize._registry):
-        each.atexit = (
-            False  # torch would take down its operators in every fork, which copies their memory
-        )
+    # Torch would take down its operators at the end of every fork, which copies their memory.
+    for teardown in list(weakref.finalize._registry):
+        teardown.atexit = False
     gc.collect()
     gc.freeze()
     use_large_pages()

@@ -129,13 +129,13 @@ def as_json(a: Side, b: Side, metrics: Sequence[str] = ()) -> str:
             name: pair for name, pair in pairs.items() if repr(pair[0]) != repr(pair[1])
         }
     if a.trials:
-        found = [(g.point, g.metric, g.difference) for g in _matched(a, b, metrics)]
+        compared = [(m.point, m.metric, m.difference) for m in _matched(a, b, metrics)]
     else:
-        found = [({}, *named) for named in _differences(a.head, b.head, metrics)]
+        compared = [({}, *named) for named in _differences(a.head, b.head, metrics)]
     content["differences"] = [
         {"flags": point, "metric": metric, **vars(difference)}
         | {"determined": difference.is_determined, "detectable": difference.detectable}
-        for point, metric, difference in found
+        for point, metric, difference in compared
         if difference
     ]
     return json.dumps(values.to_json(content), indent=1, ensure_ascii=False)
@@ -349,14 +349,18 @@ def _run_differences(
     a: RunRecord, b: RunRecord, metrics: Sequence[str], cells: int | None
 ) -> list[str]:
     """Return a table of the differences of two runs that have an interval."""
-    found = list(_differences(a, b, metrics))
-    rows = [[name, *_difference_texts(each)] for name, each in found if each.is_any]
+    compared = list(_differences(a, b, metrics))
+    rows = [
+        [name, *_difference_texts(difference)] for name, difference in compared if difference.is_any
+    ]
     if not rows:
         return []
     header = ["", *_DIFFERENCE]
     lines = terminal.table(header, rows, right=_COUNTS, cells=_indented(cells))
-    lines.append("; ".join(["[95 % interval]", *_legend([each for _, each in found])]))
-    equal = len(found) - len(rows)
+    lines.append(
+        "; ".join(["[95 % interval]", *_legend([difference for _, difference in compared])])
+    )
+    equal = len(compared) - len(rows)
     return lines + ([f"{equal} more are equal on every level"] if equal else [])
 
 
@@ -364,30 +368,31 @@ def _differences(
     a: RunRecord, b: RunRecord, metrics: Sequence[str]
 ) -> Iterator[tuple[str, Difference]]:
     """Yield the differences of the rates that both have by level, and of the objective, by name."""
-    names = [name for name in a.outcomes if name in b.outcomes]
+    first_outcomes, second_outcomes = a.outcomes, b.outcomes
+    names = [name for name in first_outcomes if name in second_outcomes]
     objectives = {objective["name"] for run in (a, b) if (objective := run.objective)}
     names += objectives - {*names} if len(objectives) == 1 else []
     for name in names:
         if metrics and name not in metrics:
             continue
-        found = paired.compare([a], [b], name)
-        if isinstance(found, Difference):
-            yield name, found
+        comparison = paired.compare([a], [b], name)
+        if isinstance(comparison, Difference):
+            yield name, comparison
             continue
         first, second = (record_numbers.value(run, name) for run in (a, b))
         sides = (record_numbers.Side([run], name) for run in (a, b))
         bounds = record_numbers.bounds_of_difference(*sides)
         if first is not None and second is not None and bounds:
-            yield name, Difference(second - first, bounds, f"unpaired: {found}")
+            yield name, Difference(second - first, bounds, f"unpaired: {comparison}")
 
 
 def _legend(differences: Sequence[Difference | None]) -> list[str]:
     """Return what the columns of `_COUNTS` mean, those that are there."""
-    found = [difference for difference in differences if difference]
+    shown = [difference for difference in differences if difference]
     texts = []
-    if any(each.first_only is not None for each in found):
+    if any(difference.first_only is not None for difference in shown):
         texts.append("only A, only B: levels on which that side succeeds more often")
-    if any(each.interval for each in found):
+    if any(difference.interval for difference in shown):
         texts.append("detectable: smallest difference found with 80 % power")
     return texts
 
@@ -439,13 +444,13 @@ class _Matched:
         if not self.first or not self.second:
             return None
         runs = ([run for run, _ in side] for side in (self.first, self.second))
-        found = paired.compare(*runs, self.metric)
-        if isinstance(found, Difference):
-            return found
+        comparison = paired.compare(*runs, self.metric)
+        if isinstance(comparison, Difference):
+            return comparison
         first, second = self.values
         value = statistics.mean(_numbers(second)) - statistics.mean(_numbers(first))
         is_rate = all(objective.get("kind") == "rate" for _, objective in first + second)
-        why = f"unpaired: {found}" if is_rate else ""  # other metrics have no levels
+        why = f"unpaired: {comparison}" if is_rate else ""  # other metrics have no levels
         return Difference(value, difference_bounds(first, second), why)
 
 
@@ -476,15 +481,15 @@ def _batch_metrics(a: Side, b: Side, metrics: Sequence[str], cells: int | None) 
     names = list(matched[0].point) if matched else []
     texts = [_shown({_exact(m.point[name]) for m in matched}) for name in names]
     rows, differences, equal = [], [], 0
-    for each in matched:
-        first, second = each.values
-        if repr(first) == repr(second) and each.failed[0] == each.failed[1]:
+    for trials in matched:
+        first, second = trials.values
+        if repr(first) == repr(second) and trials.failed[0] == trials.failed[1]:
             equal += 1
             continue
-        point = [text[_exact(v)] for text, v in zip(texts, each.point.values(), strict=True)]
-        differences.append(each.difference)
+        point = [text[_exact(v)] for text, v in zip(texts, trials.point.values(), strict=True)]
+        differences.append(trials.difference)
         shown = [_over_seeds(first), _over_seeds(second), *_difference_texts(differences[-1])]
-        rows.append([*point, each.metric, *shown, *(str(n) if n else "" for n in each.failed)])
+        rows.append([*point, trials.metric, *shown, *(str(n) if n else "" for n in trials.failed)])
     if not rows:
         return []
     header = [*names, "metric", "A", "B", *_DIFFERENCE, "failed A", "failed B"]

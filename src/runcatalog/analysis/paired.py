@@ -49,10 +49,9 @@ class Difference:
     @property
     def is_determined(self) -> bool:
         """Whether the interval excludes 0, and the test finds a difference."""
-        is_found = self.p_value is None or self.p_value < _SIGNIFICANCE
-        return (
-            is_found and self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
-        )
+        if self.interval is None or self.interval[0] <= 0 <= self.interval[1]:
+            return False
+        return self.p_value is None or self.p_value < _SIGNIFICANCE
 
     @property
     def detectable(self) -> float | None:
@@ -74,16 +73,14 @@ def compare(
         The comparison; or why the runs are not paired, such as "B has no outcomes per level".
     """
     names = name, second_name or name
-    sides = [
-        [_outcomes(r, n) for r in runs] for runs, n in zip((first, second), names, strict=True)
-    ]
-    for title, side in zip("AB", sides, strict=True):
-        if not side or None in side:
+    sides = []
+    for title, runs, own_name in zip("AB", (first, second), names, strict=True):
+        sides.append([outcomes for run in runs if (outcomes := _outcomes(run, own_name))])
+        if not runs or len(sides[-1]) < len(runs):
             return f"{title} has no outcomes per level"
-    found = [[outcomes for outcomes in side if outcomes] for side in sides]
-    if len({outcomes.levels for side in found for outcomes in side}) > 1:
+    if len({outcomes.levels for side in sides for outcomes in side}) > 1:
         return "the levels differ"
-    successes = [[outcomes.success for outcomes in side] for side in found]
+    successes = [[outcomes.success for outcomes in side] for side in sides]
     if all(len(side) == 1 and side[0].shape[1] == 1 for side in successes):
         return _two_runs(successes[0][0][:, 0], successes[1][0][:, 0])
     seeds = [[run.seed for run in runs] for runs in (first, second)]

@@ -117,9 +117,9 @@ def bounds_of_difference(first: Side, second: Side) -> tuple[float, float] | Non
     same = first.scale == second.scale
     few = min(len(first.runs), len(second.runs)) < best.MIN_SEEDS
     if same and not (few and len(first.runs) + len(second.runs) > 2):
-        found = paired.compare(first.runs, second.runs, first.name, second.name)
-        if isinstance(found, paired.Difference) and found.interval:
-            return first.scale * found.interval[0], first.scale * found.interval[1]
+        comparison = paired.compare(first.runs, second.runs, first.name, second.name)
+        if isinstance(comparison, paired.Difference) and comparison.interval:
+            return first.scale * comparison.interval[0], first.scale * comparison.interval[1]
     if any(len(side.runs) > 1 for side in (first, second)):
         ends = best.interval_of_difference(*(objectives(s.runs, s.name) for s in (first, second)))
         return (first.scale * ends[0], first.scale * ends[1]) if ends and same else None

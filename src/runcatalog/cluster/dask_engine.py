@@ -104,19 +104,19 @@ class DaskEngine:
         self._woken.clear()
 
     async def _slot_or_wake(self, seconds: float) -> None:
-        woken = asyncio.ensure_future(self._woken.wait())
-        asked = self._calling(
-            self._settings.scheduler, WAIT, seconds + _ANSWER, {"longest": seconds}
-        )
-        slot = asyncio.ensure_future(asked)
-        first = asyncio.FIRST_COMPLETED
-        begin = time.monotonic()
-        await asyncio.wait({woken, slot}, return_when=first)
-        if slot.done() and slot.exception():  # the next attempt to submit says why
-            await asyncio.wait({woken}, timeout=max(0.0, begin + seconds - time.monotonic()))
-        for each in (woken, slot):
-            each.cancel()
-        await asyncio.gather(woken, slot, return_exceptions=True)
+        waits = [asyncio.ensure_future(wait) for wait in (self._slot(seconds), self._woken.wait())]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _slot(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        try:
+            longest = {"longest": seconds}
+            await self._calling(self._settings.scheduler, WAIT, seconds + _ANSWER, longest)
+        except EngineError:  # the next attempt to submit says why
+            await asyncio.sleep(max(0.0, until - time.monotonic()))
 
     def wake(self) -> None:
         """See `Engine.wake`."""

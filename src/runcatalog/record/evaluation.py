@@ -6,6 +6,7 @@ import base64
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -137,21 +138,24 @@ def level_outcomes(levels: Iterable[Any], success: Mapping[str, ArrayLike]) -> d
 def outcomes_of(result: Mapping[str, Any] | None) -> dict[str, LevelOutcomes]:
     """Return the outcomes on levels that a result has, by the names of their means; {} without any."""
     entries = (result or {}).get("outcomes")
-    found: dict[str, LevelOutcomes] = {}
+    outcomes: dict[str, LevelOutcomes] = {}
     for entry in entries if isinstance(entries, list) else []:
         try:
             shape = int(entry["count"]), int(entry["games"])
             for name, text in entry["success"].items():
-                found[str(name)] = LevelOutcomes(str(entry["levels"]), _unpacked(text, shape))
+                outcomes[str(name)] = LevelOutcomes(str(entry["levels"]), _unpacked(text, shape))
         except (TypeError, KeyError, ValueError, AttributeError):
             continue  # a script's own entry of this name
-    return found
+    return outcomes
 
 
+@lru_cache(1000)  # a comparison asks for the outcomes of a run once for each of their names
 def _unpacked(text: str, shape: tuple[int, int]) -> NDArray[np.bool_]:
     import numpy as np
 
     packed = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
     if min(shape) < 1 or len(packed) != -(-shape[0] * shape[1] // 8):
         raise ValueError(f"{len(packed)} bytes for {shape[0]} x {shape[1]} games")
-    return np.unpackbits(packed, count=shape[0] * shape[1]).astype(bool).reshape(shape)
+    success = np.unpackbits(packed, count=shape[0] * shape[1]).astype(bool).reshape(shape)
+    success.flags.writeable = False
+    return success

@@ -202,22 +202,20 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
     def test(self) -> dict[str, Episodes]:
         """Play the reported episodes, sampled and greedy; of a BabyAI environment in BabyAI itself."""
         make: Callable[..., Any] = ENGINE
-        if self.config.task == self.config.stage:
-            seeds = np.asarray(self.test_seeds)
-            contents = declare_test(self.run, FIRST_SET, {self.config.stage: seeds})[
-                self.config.stage
-            ]
+        task = self.config.task
+        if task == self.config.stage:
+            seeds = {task: np.asarray(self.test_seeds)}
+            contents = declare_test(self.run, FIRST_SET, seeds)[task]
         else:
             from skills.levels.minigrid.babyai import bank
             from skills.levels.minigrid.batch import GymBatch
 
-            make, task = GymBatch, self.config.task
+            make = GymBatch
             contents = bank(task, self.test_seeds).contents()
             self.run.declare_evaluation("test", f"test levels of {task}", contents=contents)
         uniform = self.run.seeds.generator("test", 0)
-        episodes = play_sampled_and_greedy(
-            self.learner.agent, self.config.task, self.test_seeds, uniform, make
-        )
+        agent = self.learner.agent
+        episodes = play_sampled_and_greedy(agent, task, self.test_seeds, uniform, make)
         self.outcomes = [level_outcomes(contents, episodes)]
         return episodes
 
