@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING, Any
 from runcatalog import record
 from runcatalog.record import option
 from runcatalog.record.config import flag_name
-from textgames.games.config import GAMES, HARD_TEST_SET, ORDERS, SETS, VALIDATION_SET
+from textgames.games.config import GAMES, ORDERS, SETS, VALIDATION_SET
 from textgames.learning import options
 from textgames.learning.options import PlayConfig
 from textgames.models import sources
 from textgames.results import summary, validation
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from textgames.models.trajectories import Trajectory
 
 AS_TRAINED = "as trained"
@@ -113,7 +110,7 @@ def main(config: Config) -> dict[str, Any]:
             played_as, run, lambda: example_texts.texts(played_as), training=False
         )
         run.add_parent(loaded.run_id)
-        seeds = _seeds(config, played_as)
+        seeds = levels.evaluation(played_as, config.levels, config.val_data_num)
         game_seeds = np.repeat(seeds, config.repeats)
         replays = np.tile(np.arange(config.repeats), len(seeds))
         generator = run.seeds.torch("validation draws") if config.actions == "sampled" else None
@@ -128,19 +125,9 @@ def main(config: Config) -> dict[str, Any]:
         for turn in range(1, config.max_turns + 1):
             run.log({name: float(curve[turn - 1]) for name, curve in curves.items()}, turn)
         keys = levels.level_keys(played_as, seeds)
-        run.declare_evaluation(
-            config.levels.partition("_")[0], f"{config.levels} levels", contents=keys
-        )
+        summary.declare(run, config.levels, keys)
         outcomes = record.level_outcomes(keys, {"success": [t.success for t in trajectories]})
         return run.finish(result(played_as, trajectories, curves) | {"outcomes": [outcomes]})
-
-
-def _seeds(config: Config, played_as: PlayConfig) -> NDArray[np.int64]:
-    from textgames.games import levels
-
-    if config.levels == VALIDATION_SET:
-        return levels.validation(played_as, config.val_data_num)
-    return levels.held_out(played_as, config.val_data_num, hard=config.levels == HARD_TEST_SET)
 
 
 def result(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
 from runcatalog.record import option
+from textgames.games.config import GAMES
 from textgames.learning.options import PlayConfig
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ class Config(PlayConfig):
 
     train_levels: int = option(2000, "levels whose solutions are learned", low=1)
     test_levels: int = option(200, "levels on whose solutions the loss is validated", low=1)
+    further_games: str = option(
+        "", "games that are learned besides env, on as many levels of their default size: bandit, sokoban, frozenlake"
+    )  # fmt: skip
     copies: int = option(1, "games per level, with different random first actions", low=1)
     wander: int = option(
         0, "largest number of random actions before the solver starts", low=0, high=100
@@ -64,6 +68,17 @@ class Config(PlayConfig):
             raise record.UserError(
                 "--copies: without random actions all copies are equal; give wander"
             )
+        further = self.further_games.split()
+        if len(set(further) & set(GAMES)) < len(further):
+            raise record.UserError(
+                f"--further-games: {self.further_games!r} is no list of games; give some of {' '.join(GAMES)}"
+            )
+
+    @property
+    def games(self) -> list[Config]:
+        """The flags of every game that is learned, `env` first."""
+        further = [name for name in self.further_games.split() if name != self.env]
+        return [self, *(replace(self, env=name, size=0, boxes=1) for name in further)]
 
 
 @dataclass
@@ -140,7 +155,17 @@ def train(
 
 
 def solver_texts(config: Config, run: record.Run, loaded: Loaded) -> tuple[list[Text], list[Text]]:
-    """Return the training texts and the texts for the validation of the loss."""
+    """Return the training texts and the texts for the validation of the loss, of all games."""
+    trained: list[Text] = []
+    validated: list[Text] = []
+    for config_of_game in config.games:
+        texts = game_texts(config_of_game, run, loaded)
+        trained, validated = trained + texts[0], validated + texts[1]
+    return trained, validated
+
+
+def game_texts(config: Config, run: record.Run, loaded: Loaded) -> tuple[list[Text], list[Text]]:
+    """Return the training texts and the texts for the validation of the loss of the game `env`."""
     import numpy as np
 
     from textgames.learning import demonstrations
@@ -161,7 +186,8 @@ def solver_texts(config: Config, run: record.Run, loaded: Loaded) -> tuple[list[
     tokens = sum(len(text.tokens) for text in texts[0])
     trained = sum(int((text.turns >= 0).sum()) for text in texts[0])
     run.event(
-        f"{len(game_seeds[0])} training games: {len(texts[0])} texts with {tokens} tokens, {trained} of them in replies"
+        f"{config.env}: {len(game_seeds[0])} training games, {len(texts[0])} texts with {tokens} tokens, {trained} of "
+        "them in replies"
     )
     return texts[0], texts[1]
 

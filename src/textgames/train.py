@@ -455,6 +455,11 @@ def result(
     final["objective"] |= {"at": progress.update, "axis": "update"}
     if signs := ", ".join(f"{name} at {update}" for name, update in detector.signs.items()):
         final["variant"]["signs of collapse"] = signs
+    if detector.collapsed:
+        final["variant"]["success halved"] = f"at {detector.collapsed}"
+        final["metrics"]["collapsed"] = float(detector.collapsed)
+        if detector.lead is not None:
+            final["metrics"]["lead"] = float(detector.lead)
     final["metrics"]["tokens"] = float(progress.tokens)
     return final | {"env_steps": progress.turns}
 

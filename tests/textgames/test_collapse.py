@@ -79,3 +79,24 @@ def test_updates_without_a_gradient_do_not_make_the_first_ones_a_spike():
     assert course(detector, 3 * WINDOW, grad_norm=0.0) == []  # a critic warms up
     assert course(detector, 3 * WINDOW, 3 * WINDOW) == []
     assert course(detector, 1, 6 * WINDOW, grad_norm=40.0) == ["gradient"]
+
+
+def test_a_collapse_is_the_update_at_which_the_success_rate_has_halved_and_its_sign_leads():
+    detector = CollapseDetector()
+    course(detector, 10)
+    course(detector, 20, 10, success=0.6)
+    course(detector, 20, 30, success=0.4, entropy=0.02)  # two thirds of the best
+    assert detector.collapsed == 0
+    assert detector.lead is None
+    course(detector, 20, 50, success=0.1, entropy=0.02)
+    # Means of five: .34, then .28 of .6, at the second update with .1.
+    assert detector.collapsed == 52
+    assert detector.lead == 52 - detector.signs["entropy"] > 0
+
+
+def test_a_collapse_without_a_sign_has_no_lead():
+    detector = CollapseDetector()
+    course(detector, 10)
+    course(detector, 10, 10, success=0.05)
+    assert detector.collapsed
+    assert detector.lead is None

@@ -166,6 +166,10 @@ def test_no_validation_game_has_a_level_of_an_earlier_training(
         options.excluded_validation_games(options.PlayConfig(env="sokoban", size=9, model=model))
         == 100_000
     )
+    other = next(name for name in ("sokoban", "frozenlake") if name != env)
+    learned_too = flags_of(sft.Config(env=other, further_games=env, val_data_num=510))
+    run_file.write_text(json.dumps({"flags": learned_too}))
+    assert options.excluded_validation_games(options.PlayConfig(env=env, model=model)) == 510
     run_file.write_text(
         json.dumps({"flags": flags_of(run_config) | {"model": "/gone", "val-data-num": 5000}})
     )

@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from runcatalog import record
+from runcatalog.record.evaluation import outcomes_of
 from textgames import sft
 from textgames.games import example_texts, levels, solver, wording
 from textgames.games.config import make_game
@@ -328,12 +329,51 @@ def test_a_trained_model_chooses_as_demonstrated(started) -> None:
     assert trained(started, "run", **kind)["result"]["metrics"]["greedy/success"] == 1.0
 
 
+def test_further_games_are_learned_on_the_levels_that_each_has_alone(started) -> None:
+    config = sft.Config(**TRAINED | {"size": 7, "further_games": "bandit frozenlake"})
+    own = replace(config, further_games="")
+    alone = [own, *(replace(own, env=env, size=0) for env in ("bandit", "frozenlake"))]
+    with record.start(config, study="textgames") as run:
+        loaded = loading.load(config, run, lambda: example_texts.texts(config))
+        together = sft.solver_texts(config, run, loaded)
+        separate = [sft.solver_texts(game, run, loaded) for game in alone]
+        run.finish({})
+    for number, joined in enumerate(together):
+        expected = [text for parts in separate for text in parts[number]]
+        assert len(joined) == len(expected) > max(len(parts[number]) for parts in separate)
+        for one, other in zip(joined, expected, strict=True):
+            assert one.tokens.tolist() == other.tokens.tolist()
+            assert one.turns.tolist() == other.turns.tolist()
+
+
+def test_a_result_on_a_test_set_is_declared_and_has_its_levels(started) -> None:
+    results = {
+        name: trained(started, name, epochs=1, final_levels=name)["result"]
+        for name in ("validation", "test", "test_hard")
+    }
+    config = sft.Config(**TRAINED)
+    for name, result in results.items():
+        assert result["evaluation"]["split"] == name.partition("_")[0]
+        assert result["evaluation"]["name"] == f"{name} levels"
+        keys = levels.level_keys(config, levels.evaluation(config, name, 8))
+        assert (
+            outcomes_of(result)["success"].levels
+            == record.level_outcomes(keys, {"success": np.zeros(8, bool)})["levels"]
+        )
+    assert len({result["evaluation"]["digest"] for result in results.values()}) == 3
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         ({"batch_size": 10}, "--micro-batch-size: 4 does not divide batch-size"),
         ({"copies": 2}, "--copies: .*give wander"),
         ({"lr": 0.0}, "--lr"),
+        (
+            {"further_games": "sokoban chess"},
+            "--further-games: 'sokoban chess' is no list of games",
+        ),
+        ({"further_games": "sokoban sokoban"}, "--further-games"),
     ],
 )
 def test_wrong_flags_are_named(flags: dict, message: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runcatalog import record
-from textgames.games.config import GameConfig
+from textgames.games.config import HARD_TEST_SET, VALIDATION_SET, GameConfig
 from textgames.games.interface import BANDIT, FROZENLAKE, SOKOBAN
 
 FIRST = {SOKOBAN: 10_000, FROZENLAKE: 100_000, BANDIT: 100_000}
@@ -100,6 +100,22 @@ def training(
                 "validation; use more cells"
             )
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def evaluation(config: GameConfig, name: str, count: int = VALIDATION) -> NDArray[np.int64]:
+    """Return the first `count` seeds of a set that models are judged on, int64 [count].
+
+    Args:
+        config: The flags.
+        name: One of `config.SETS`.
+        count: Number of seeds.
+
+    Raises:
+        UserError: See `held_out`.
+    """
+    if name == VALIDATION_SET:
+        return validation(config, count)
+    return held_out(config, count, hard=name == HARD_TEST_SET)
 
 
 def held_out(

@@ -20,6 +20,7 @@ SPREAD_FACTOR = 0.1  # share of the first window's group_spread
 GRADIENT_FACTOR = 10.0  # times the median
 PHRASE_SHARE = 0.95  # share of the most common reply
 STANDARD_ERRORS = 3.0  # between two success rates that differ
+COLLAPSED = 0.5  # share of the best success rate below which a run has collapsed
 
 CHOICES = ("mark", "end", "off")
 
@@ -34,10 +35,13 @@ class CollapseDetector:
 
     Attributes:
         signs: {sign: update at which it first appeared}.
+        collapsed: Update at which the success rate was first below half of its best, both over `WINDOW` updates; 0
+            until then.
     """
 
     def __init__(self) -> None:
         self.signs: dict[str, int] = {}
+        self.collapsed = 0
         self._history: list[dict[str, float]] = []
         self._first: dict[str, float] = {}  # means of the first window
         self._best = -np.inf  # highest success rate of a window
@@ -65,6 +69,8 @@ class CollapseDetector:
             }
             self._first = self._first or window
             self._best = max(self._best, window["success"])
+            if not self.collapsed and window["success"] < COLLAPSED * self._best:
+                self.collapsed = update
             signs += self._window_signs(window)
         new = [sign for sign in signs if sign not in self.signs]
         self.signs.update(dict.fromkeys(new, update))
@@ -86,10 +92,18 @@ class CollapseDetector:
             signs.append("phrase")
         return signs
 
+    @property
+    def lead(self) -> int | None:
+        """Updates from the first sign to the collapse, negative if it came after; None without a sign or a collapse."""
+        if not self.collapsed or not self.signs:
+            return None
+        return self.collapsed - min(self.signs.values())
+
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint."""
         return {
             "raised": self.signs,
+            "collapsed": self.collapsed,
             "seen": self._history,
             "first": self._first,
             "best": float(self._best),
@@ -99,3 +113,4 @@ class CollapseDetector:
         """Restore a state of `state()`."""
         self.signs, self._history = dict(state["raised"]), list(state["seen"])
         self._first, self._best = dict(state["first"]), state["best"]
+        self.collapsed = state.get("collapsed", 0)  # missing in older checkpoints

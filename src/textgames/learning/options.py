@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from runcatalog import record
 from runcatalog.record import option
-from textgames.games.config import GameConfig
+from textgames.games.config import SETS, VALIDATION_SET, GameConfig
 from textgames.models.loading import ModelConfig
 
 MAX_VALIDATION_GAMES = 100_000
@@ -37,6 +37,11 @@ class PlayConfig(ModelConfig, GameConfig):
     val_batch_size: int = option(
         500, "validation games that are played together", low=1, resumable=True
     )
+    final_levels: str = option(
+        VALIDATION_SET, "levels that the result is measured on: validation, or a test set, for settings that "
+        "will not be changed by its numbers",
+        choices=SETS,
+    )  # fmt: skip
 
     def needed_tokens(self, prompt: int, message: int) -> int:
         """Return the length of the longest conversation [tokens].
@@ -73,7 +78,8 @@ def excluded_validation_games(config: PlayConfig) -> int:
     count = MAX_VALIDATION_GAMES
     for flags in sources.lineage(config.model):
         game = {name: flags[name] for name in ("env", "size", "boxes") if name in flags}
-        if not game or GameConfig(**game).grid == config.grid:
+        further = str(flags.get("further-games", "")).split()
+        if not game or GameConfig(**game).grid == config.grid or config.env in further:
             count = min(count, max(levels.VALIDATION, int(flags.get("val-data-num", 0))))
     return count
 

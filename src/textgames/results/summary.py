@@ -1,4 +1,4 @@
-"""A model's result: success in the validation games beside random actions and the best possible player."""
+"""A model's result: success in validation or test games beside random actions and the best possible player."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TURN_LIMITS = (1, 2, 3, 5, 10, 15, 25, 50, 100)  # columns of the table
 
 
 def final_result(loaded: Loaded, config: PlayConfig, run: record.Run) -> dict[str, Any]:
-    """Play the validation games with the most likely and with sampled tokens, and save some dialogues.
+    """Play the games of `final_levels` with the most likely and with sampled tokens, and save some dialogues.
 
     Returns:
         A result without `at` and `axis` of its objective, which is the success rate with the most likely tokens.
@@ -27,9 +27,9 @@ def final_result(loaded: Loaded, config: PlayConfig, run: record.Run) -> dict[st
     from textgames.games import levels
     from textgames.results import dialogues, validation
 
-    seeds = levels.validation(config, config.val_data_num)
+    seeds = levels.evaluation(config, config.final_levels, config.val_data_num)
     keys = levels.level_keys(config, seeds)
-    run.declare_evaluation("validation", "validation levels", contents=keys)
+    declare(run, config.final_levels, keys)
     metrics, curves, success = {}, {}, {}
     for name in validation.ACTIONS:
         generator = None
@@ -59,6 +59,17 @@ def final_result(loaded: Loaded, config: PlayConfig, run: record.Run) -> dict[st
         "table": table(curves),
         "outcomes": [record.level_outcomes(keys, success)],
     }  # fmt: skip
+
+
+def declare(run: record.Run, name: str, keys: NDArray[Any]) -> None:
+    """Declare the set of levels on which the result is computed.
+
+    Args:
+        run: The record.
+        name: One of `textgames.games.config.SETS`.
+        keys: Keys of its levels, see `levels.level_keys`.
+    """
+    run.declare_evaluation(name.partition("_")[0], f"{name} levels", contents=keys)
 
 
 def success_by_turn(trajectories: Sequence[Trajectory], turns: int) -> NDArray[Any]:
