@@ -319,6 +319,37 @@ class Catalog:
             return ""
         return self._drawn(name, drawing, str(more.get("label") or "objective"))
 
+    def seed_points(
+        self,
+        name: str,
+        operations: Sequence[str] | str,
+        numbers: Mapping[str, str],
+        flags: Sequence[str] | None = None,
+        where: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> str:
+        """Return a figure of settings with a point for every seed; "" without finished runs.
+
+        Args:
+            name: File name without extension.
+            operations: Names.
+            numbers: Names of numbers of the records by the title of their panel, such as `{"greedy": "objective"}`.
+            flags: Flags whose combinations are the settings; by default all that vary.
+            where: Values of flags that the runs have.
+            more: `names`, `label` and `references` of :class:`runcatalog.plots.seed_points.SeedPoints`.
+        """
+        from runcatalog.plots.seed_points import SeedPoints
+
+        runs = [
+            run
+            for run in self._runs(operations)
+            if run.status == FINISHED
+            and not self.data.is_batch(run)
+            and all(run.flags.get(flag) == value for flag, value in (where or {}).items())
+        ]
+        drawing = SeedPoints(runs, numbers, flags, **more)
+        return self._drawn(name, drawing, str(more.get("label") or ", ".join(numbers)))
+
     def image(self, name: str, operations: Sequence[str] | str, shows: str) -> str:
         """Return a figure that the study draws itself; "" while it does not exist or no run has finished.
 
@@ -443,6 +474,7 @@ class Catalog:
             landscape=self.landscape,
             importances=self.importances,
             heatmap=self.heatmap,
+            seed_points=self.seed_points,
             image=self.image,
             sweep=self.sweep,
             series=self.series,

@@ -200,10 +200,11 @@ def interval_key(text: str, colour: str = GREY) -> Any:
     return Line2D([], [], color=colour, linewidth=2, label=text)
 
 
-def references(axes: Axes, heights: Mapping[str, float]) -> None:
-    """Draw grey lines at heights, for example of random actions; the legend needs `reference_keys`."""
-    for (name, height), dash in zip(heights.items(), cycle(_REFERENCES), strict=False):
-        line = axes.axhline(height, color=GREY, linestyle=dash, linewidth=1.2, zorder=1)
+def references(axes: Axes, values: Mapping[str, float], *, upright: bool = False) -> None:
+    """Draw grey lines at heights, or `upright` ones at values of x; the legend needs `reference_keys`."""
+    draw = axes.axvline if upright else axes.axhline
+    for (name, value), dash in zip(values.items(), cycle(_REFERENCES), strict=False):
+        line = draw(value, color=GREY, linestyle=dash, linewidth=1.2, zorder=1)
         line.set_gid(_id(axes, "reference", name))
 
 

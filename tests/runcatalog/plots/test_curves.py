@@ -21,6 +21,7 @@ from runcatalog.pages import render
 from runcatalog.plots import curves
 from runcatalog.plots.heatmaps import HeatMap
 from runcatalog.plots.landscapes import WIDTH, Landscape, nearby
+from runcatalog.plots.seed_points import SeedPoints
 from runcatalog.plots.style import COLOURS, GREY
 
 BACKGROUNDS = ("#ffffff", "#0d1117")  # GitHub's
@@ -84,6 +85,7 @@ def everything(label: str = "a") -> list[str]:
         Landscape(None, trials, label=label).svg(),
         HeatMap(runs, "lr", "what", label=label).svg(),
         HeatMap(trials, "size", "what").svg(),
+        SeedPoints(runs, {"all": "objective"}, label=label).svg(),
     ]
 
 
@@ -106,7 +108,7 @@ def test_the_same_data_are_the_same_bytes_in_any_process():
         for seed in ("1", "2")
     ]
     assert outputs[0] == outputs[1]
-    assert len(set(outputs[0])) == 5
+    assert len(set(outputs[0])) == 6
 
 
 def test_the_order_of_the_runs_does_not_matter():
