@@ -82,8 +82,8 @@ def check(config: PlayConfig, *, training: bool = True) -> None:
     """Check model, machine and length of conversations before weights are loaded.
 
     Raises:
-        UserError: See `loading.check`, `sources.check_architecture` and `chat_template.chat_parts`; or the model may have
-            been trained on levels of the validation games.
+        UserError: See `loading.check`, `sources.check_architecture` and `chat_template.chat_parts`; or the model may
+            have been trained on levels of the validation games.
     """
     import numpy as np
 

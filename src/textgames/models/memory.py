@@ -52,7 +52,7 @@ def check(
 
 
 def bytes_of_weight(config: ModelConfig, *, training: bool, reference: bool, critic: bool) -> float:
-    """Return how many bytes a weight of the model takes; arguments as in `check`. LoRA's own weights are not counted."""
+    """Return how many bytes a weight takes, without those of LoRA itself; arguments as in `check`."""
     if training and not config.lora_rank:
         return TRAINED * (1 + critic) + FP32 * reference
     packed = NF4 if config.quantise == "4bit" else FP32

@@ -134,7 +134,7 @@ def pretrained(kind: Any, folder: Path, **options: Any) -> Any:
         if "trust_remote_code" not in str(error):
             if is_disk_full(error) or out_of_memory(error):
                 raise
-            reason = str(error).strip().split("\n")[0].split(". ")[0]
+            reason = str(error).strip().partition("\n")[0]
             raise record.UserError(
                 f"--model: `transformers` cannot read {folder}: {reason}"
             ) from None
