@@ -98,7 +98,7 @@ def largest_change(before: Path, after: Path) -> float:
 def check(run: Path, model: Path) -> None:
     """Check that a run ended well with finite numbers and other weights than before."""
     result = json.loads((run / "result.json").read_text())
-    assert result["status"] == "finished", result
+    assert result["status"] == "FINISHED", result
     lines = (run / "journal/metrics.jsonl").read_text().splitlines()
     points = [json.loads(line)["m"] for line in lines]
     assert all(math.isfinite(value) for point in points for value in point.values())

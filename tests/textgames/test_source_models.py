@@ -25,7 +25,7 @@ OPERATIONS = {
     if str(operation.flags.get("model", "")).startswith("Qwen/Qwen2.5-")
 }
 ALONE = [name for name, operation in OPERATIONS.items() if operation.flags.get("processes", 1) == 1]
-FEWER = {"model": "", "device": "cpu", "val-data-num": 2, "max-response-length": 4}
+FEWER = {"device": "cpu", "val-data-num": 2, "max-response-length": 4, "max-turns": 2}
 FEWER_OF = {
     train: {"updates": 1, "train-size": 32},
     sft: {"epochs": 1, "train-levels": 4, "test-levels": 2, "batch-size": 4},
@@ -57,14 +57,14 @@ def run_folder(tmp_path: Path, monkeypatch) -> Path:
 def command_line(name: str, folder: Path) -> list[str]:
     """The flags of an operation as Guild passes them, with the folder and less to do."""
     flags = OPERATIONS[name].flags | FEWER | FEWER_OF[SCRIPTS[OPERATIONS[name].main]]
-    words = [[f"--{flag}", str(value)] for flag, value in (flags | {"model": folder}).items()]
+    words = [[f"--{flag}", str(value)] for flag, value in (flags | {"model": str(folder)}).items()]
     return list(itertools.chain(*words))
 
 
 def check_trained(run: Path, folder: Path) -> None:
     """A run ended well: finite losses, and other weights of the same model than before."""
     result = json.loads((run / "result.json").read_text())
-    assert result["status"] == "finished"
+    assert result["status"] == "FINISHED"
     points = [json.loads(line) for line in (run / "journal/metrics.jsonl").read_text().splitlines()]
     assert any("grad_norm" in str(point) for point in points)
     before, after = (
