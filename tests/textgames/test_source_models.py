@@ -38,7 +38,8 @@ def folders(tmp_path_factory) -> dict[bool, Path]:
     root = tmp_path_factory.mktemp("models")
     return {
         tied: qwen_folders.write(
-            root / str(tied), qwen_folders.SMALL | {"tie_word_embeddings": tied}, max_shard_size="5GB" if tied else "40KB"
+            root / str(tied), qwen_folders.SMALL | {"tie_word_embeddings": tied},
+            max_shard_size="5GB" if tied else "40KB",
         )
         for tied in (True, False)
     }  # fmt: skip
