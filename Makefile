@@ -54,13 +54,14 @@ catalog: .venv/.set-up ## fill MLflow from experiments/records, add this machine
 	@$(BIN)/python src/skills/redraw.py
 	@$(BIN)/catalog render
 
-bench: .venv/.set-up ## run the benchmarks (minutes each), render benchmarks/README.md, kill senders and servers 100 times
+bench: .venv/.set-up ## run the benchmarks (minutes each), render benchmarks/README.md, kill senders and servers 100 times, train 0.5 billion weights
 	@for script in benchmarks/[a-z]*.py; do \
 	  case $$script in benchmarks/render.py) ;; *) echo "== $$script"; $(BIN)/python $$script || exit 1;; esac; done
 	@$(BIN)/python benchmarks/render.py
 	@echo "== 100 kills"; $(BIN)/python tests/faults/inject.py --kills 100
 	@echo "== 20 kills of workers"; $(BIN)/python tests/faults/workers.py
 	@echo "== workers in Slurm"; $(BIN)/python tests/runcatalog/cluster/slurm_jobs.py
+	@echo "== a language model of 0.5 billion weights"; $(BIN)/python tests/textgames/half_billion.py
 
 lock: ## write requirements.lock from pyproject.toml, with uv; LOCK=--upgrade takes newer versions
 	@tools/lock $(LOCK)

@@ -89,7 +89,7 @@ def main(config: Config) -> dict[str, Any]:
     import numpy as np
 
     from textgames.games import example_texts, levels
-    from textgames.models import loading
+    from textgames.models import loading, memory
     from textgames.results import dialogues
 
     played_as = trained_flags(config)
@@ -104,6 +104,7 @@ def main(config: Config) -> dict[str, Any]:
             "use --actions=sampled"
         )
     options.check(played_as, training=False)
+    memory.check(played_as, training=False)
     options.limit_threads(played_as)
     with record.start(config, study="textgames") as run:
         loaded = loading.load(

@@ -94,9 +94,10 @@ def main(config: Config) -> dict[str, Any]:
     """Train a model, play the validation games with the best weights, and return the result."""
     from textgames.games import example_texts
     from textgames.learning import options
-    from textgames.models import loading
+    from textgames.models import loading, memory
 
     options.check(config)
+    memory.check(config)
     options.limit_threads(config)
     with record.start(config, study="textgames") as run:
         loaded = loading.load(config, run, lambda: example_texts.texts(config))

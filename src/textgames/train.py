@@ -159,9 +159,12 @@ def main(config: Config) -> dict[str, Any]:
     """Train a model, save it and return the result."""
     from textgames.games import example_texts, levels
     from textgames.learning import options
-    from textgames.models import distributed, loading
+    from textgames.models import distributed, loading, memory
 
     options.check(config)
+    memory.check(
+        config, reference=config.kl_coef > 0, critic=config.adv_estimator == "gae", processes=config.processes
+    )  # fmt: skip
     with (
         distributed.join(config.processes, config.device) as ranks,
         record.start(config, study="textgames") as run,

@@ -265,7 +265,7 @@ def test_wrong_models_are_one_line_errors_before_anything_is_loaded(
         ({"model": "no name"}, "neither a name of a hub's model.*model=tiny"),
         ({"model": "./nowhere"}, "no directory.*model=tiny"),
         ({"model": str(tmp_path / "torn")}, "has no model.safetensors"),
-        ({"model": str(tmp_path / "empty")}, "no checkpoint there"),
+        ({"model": str(tmp_path / "empty")}, "no config.json.*model=tiny"),
         ({"model": str(folder)}, "--max-turns: .* 100 tokens.* at most 64"),
         ({"quantise": "4bit"}, "--quantise: .*lora-rank=64"),
     ]

@@ -88,13 +88,15 @@ def check(config: PlayConfig, *, training: bool = True) -> None:
     """Check model, machine and length of conversations before weights are loaded.
 
     Raises:
-        UserError: See `loading.check`; or the model may have been trained on levels of the validation games.
+        UserError: See `loading.check`, `sources.check_architecture` and `chat_template.chat_parts`; or the model may
+            have been trained on levels of the validation games.
     """
     import numpy as np
 
     from textgames.games import levels, wording
     from textgames.games.config import make_game
-    from textgames.models import loading
+    from textgames.models import loading, sources
+    from textgames.models.chat_template import chat_parts
 
     game = make_game(config)
     game.reset(np.asarray(levels.validation(config, 1)))
@@ -114,6 +116,14 @@ def check(config: PlayConfig, *, training: bool = True) -> None:
     else:
         from transformers import AutoTokenizer
 
-        tokenizer = loading.pretrained(AutoTokenizer, source.folder)
+        model = sources.check_architecture(source.folder).get_text_config()
+        tokenizer = sources.pretrained(AutoTokenizer, source.folder)
+        if len(tokenizer) <= len(tokenizer.added_tokens_decoder):
+            raise record.UserError(f"--model: {source.folder} has no tokenizer (tokenizer.json)")
+        if len(tokenizer) > model.vocab_size:
+            raise record.UserError(
+                f"--model: the tokenizer in {source.folder} has {len(tokenizer)} tokens, the model {model.vocab_size}"
+            )
+        chat_parts(tokenizer, think=config.think)
         prompt, message = (len(tokens) for tokens in tokenizer(list(messages))["input_ids"])
     loading.check(config, config.needed_tokens(prompt, message), training=training)

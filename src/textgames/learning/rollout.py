@@ -160,7 +160,7 @@ class _Conversations:
         self._tokenizer, self._how, self._whole = tokenizer, how, whole
         self._template: ChatParts = chat_parts(tokenizer, think=how.think)
         self._end = tokenizer.convert_tokens_to_ids(self._template.end)
-        self._closing = _closing_tokens(tokenizer)
+        self._closing = _closing_tokens(tokenizer, model.config.get_text_config().vocab_size)
         # Whole conversations only grow; those that begin anew every turn reuse equal prompts.
         self.cache: KVCache | PrefixCache = KVCache(model, count) if whole else PrefixCache(model)
         self._tokens: list[list[int]] = [[] for _ in range(count)]
@@ -269,7 +269,12 @@ class _Conversations:
 
 
 @lru_cache(maxsize=8)
-def _closing_tokens(tokenizer: Any) -> NDArray[np.bool_]:
-    """Return which tokens contain `>`: a closed answer ends with such a token; bool [vocabulary]."""
+def _closing_tokens(tokenizer: Any, vocabulary: int) -> NDArray[np.bool_]:
+    """Return which tokens contain `>`: a closed answer ends with such a token; bool [vocabulary].
+
+    Models can have more tokens than their tokenizers (Qwen2.5: 151,936 and 151,665). These have no text.
+    """
+    closing = np.zeros(vocabulary, bool)
     words = tokenizer.batch_decode([[i] for i in range(len(tokenizer))])
-    return np.array([">" in word for word in words])
+    closing[: len(words)] = [">" in word for word in words]
+    return closing

@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Any
 from runcatalog import record
 from runcatalog.record import option
 from textgames.models.distributed import Ranks, copy_into, full_tensor
-from textgames.models.sources import FIRST, TINY, Source, find, longest, pretrained, run_of
+from textgames.models.sources import (
+    FIRST,
+    TINY,
+    Source,
+    find,
+    load_weights,
+    longest,
+    pretrained,
+    run_of,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -181,7 +190,7 @@ def _make_tiny(config: ModelConfig, run: record.Run, texts: Sequence[str], folde
 def _weights(source: Source, dtype: torch.dtype, four_bit: bool, device: torch.device) -> Any:
     """Return the model without LoRA: a folder's weights, updated by the checkpoints' weights."""
     import torch
-    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+    from transformers import BitsAndBytesConfig
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
@@ -195,11 +204,11 @@ def _weights(source: Source, dtype: torch.dtype, four_bit: bool, device: torch.d
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=dtype,
         )  # fmt: skip
-        model = pretrained(AutoModelForCausalLM, source.folder, device_map=str(device), **options)
+        model = load_weights(source.folder, device_map=str(device), **options)
         return _without_repacking(model)
     if not source.checkpoints:
-        return pretrained(AutoModelForCausalLM, source.folder, **options).to(device)
-    model = pretrained(AutoModelForCausalLM, source.folder, **options | {"dtype": torch.float32})
+        return load_weights(source.folder, **options).to(device)
+    model = load_weights(source.folder, **options | {"dtype": torch.float32})
     for path in source.checkpoints:
         model = _with_checkpoint(model, path)
     return model.to(device, dtype)

@@ -11,6 +11,7 @@ from typing import Any
 
 from runcatalog import record
 from runcatalog.record.config import RUN_ID, find_folder
+from runcatalog.record.lifecycle.signals import is_disk_full, out_of_memory
 from runcatalog.record.training.checkpoint import find_checkpoint
 
 TINY = "tiny"
@@ -57,7 +58,12 @@ def _in_folder(named: str, folder: Path) -> Source:
         return Source(_complete(named, folder))
     if (folder / MODEL / "config.json").exists():
         return Source(_complete(named, folder / MODEL))
-    checkpoint = find_checkpoint(folder)
+    try:
+        checkpoint = find_checkpoint(folder)
+    except record.UserError:
+        raise record.UserError(
+            f"the model {named} has no config.json, and it is no run or checkpoint of this study; {_HINT}"
+        ) from None
     run = checkpoint.parents[1]
     if (run / FIRST / "config.json").exists():
         return Source(run / FIRST, (checkpoint,))
@@ -111,24 +117,82 @@ def pretrained(kind: Any, folder: Path, **options: Any) -> Any:
     """Return what a class of `transformers` loads from a folder; code in the folder is not run.
 
     Args:
-        kind: `AutoTokenizer` or `AutoModelForCausalLM`.
+        kind: `AutoConfig`, `AutoTokenizer` or `AutoModelForCausalLM`.
         folder: Folder of a model.
         options: Further arguments of `from_pretrained`.
 
     Raises:
-        UserError: The model needs code of its own.
+        UserError: The model needs code of its own, or its files are damaged or of no known architecture.
     """
+    from safetensors import SafetensorError
+
     try:
         return kind.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False, **options
         )
-    except ValueError as error:
+    except (OSError, ValueError, SafetensorError) as error:
         if "trust_remote_code" not in str(error):
-            raise
+            if is_disk_full(error) or out_of_memory(error):
+                raise
+            reason = str(error).strip().partition("\n")[0]
+            raise record.UserError(
+                f"--model: `transformers` cannot read {folder}: {reason}"
+            ) from None
         raise record.UserError(
             f"--model: {folder} needs code of its own (auto_map), which is never run; "
             "use a model whose architecture `transformers` has"
         ) from None
+
+
+def load_weights(folder: Path, **options: Any) -> Any:
+    """Return the model of a folder.
+
+    Args:
+        folder: Folder of a model.
+        options: Further arguments of `from_pretrained`.
+
+    Raises:
+        UserError: See `pretrained`; or the files lack weights of the model that `config.json` describes.
+    """
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()  # the error below is shorter than its table
+    try:
+        model, loaded = pretrained(
+            AutoModelForCausalLM, folder, output_loading_info=True, ignore_mismatched_sizes=True, **options
+        )  # fmt: skip
+    finally:
+        logging.set_verbosity(level)
+    wrong = sorted({*loaded["missing_keys"], *(name for name, *_ in loaded["mismatched_keys"])})
+    if wrong:
+        raise record.UserError(
+            f"--model: the weights in {folder} are not those of its config.json: {wrong[0]} is missing or has another "
+            f"size ({len(wrong)} of them)"
+        )
+    return model
+
+
+def check_architecture(folder: Path) -> Any:
+    """Return a model's configuration.
+
+    Raises:
+        UserError: See `pretrained`; or it is no causal language model.
+    """
+    from transformers import AutoConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    config = pretrained(AutoConfig, folder)
+    causal = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type, ())
+    names = [causal] if isinstance(causal, str) else list(causal)
+    stored = config.architectures or names[:1]
+    if not {*names} & {*stored}:
+        raise record.UserError(
+            f"--model: {folder} has the architecture {', '.join(stored) or config.model_type}, which is no causal "
+            "language model of `transformers`"
+        )
+    return config
 
 
 def longest(source: Source) -> int:
