@@ -34,6 +34,7 @@ from skills.learning.ppo import (  # noqa: E402
     use_one_torch_thread,
 )
 from skills.levels.engine import Engine, Step  # noqa: E402
+from skills.levels.state import Levels  # noqa: E402
 
 CORES, STAGE = 2, "all6"
 FEW = 16  # environments; a rollout of as many samples is longer
@@ -101,15 +102,22 @@ class Learning:
 
     Args:
         make: What plays the levels.
-        envs: Environments; the samples of an update are those of the project's defaults.
+        envs: Environments.
+        levels: The levels to play.
+        samples: Environment steps of an update.
     """
 
-    def __init__(self, make: Callable[..., Any], envs: int) -> None:
+    def __init__(
+        self,
+        make: Callable[..., Any],
+        envs: int,
+        levels: str | Levels = STAGE,
+        samples: int = Config.envs * Config.rollout,
+    ) -> None:
         config = Config(envs=envs, workers=CORES, shaping=0.0)
-        samples = Config().envs * Config().rollout
         self.rollout = samples // envs
         self.learner = RecurrentPPO(
-            replace(config.learner_settings(), rollout=self.rollout), config.ppo_settings(), 0.0, STAGE,
+            replace(config.learner_settings(), rollout=self.rollout), config.ppo_settings(), 0.0, levels,
             record.Seeds(0), make,
         )  # fmt: skip
         self.samples, self._number = samples, 0

@@ -58,6 +58,15 @@ def test_words_and_codes_of_missions_are_the_same():
     assert codes.mission_text(codes.mission_code("pick up a ball behind you")) == (
         "pick up the ball behind you"
     )
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        colours, places = rng.integers(7, size=2), rng.integers(5, size=2)
+        kinds = rng.choice((codes.ANY_TYPE, codes.DOOR, codes.KEY, codes.BALL, codes.BOX), 2)
+        pair = [tuple(map(int, part)) for part in zip(colours, kinds, places, strict=True)]
+        mission = codes.put_code(*pair)
+        assert (codes.mission_code(codes.mission_text(mission)) == mission).all()
+    put = codes.mission_code("put the red ball next to a door on your left")
+    assert put.tolist() == [codes.PUT, 0 | 6 << 4, codes.BALL | codes.DOOR << 4, 0 | 1 << 4]
     for words in ("go to the moon", "pick up the red", "open the red door then go"):
         with pytest.raises(ValueError, match="no mission"):
             codes.mission_code(words)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from skills.agents import kernels
-from skills.agents.film_layers import CELL_PARTS, PARTS, MissionIndex
+from skills.agents.film_layers import CELL_PARTS, PARTS, SECOND_PARTS, MissionIndex
 from skills.agents.kernels import AREA, CELL_SIZES
 from skills.agents.network import (
     Network,
@@ -15,7 +15,7 @@ from skills.agents.network import (
     named_views,
     weight_count,
 )
-from skills.levels.codes import ACTIONS, DOOR, MISSION_SIZES
+from skills.levels.codes import ACTIONS, DOOR, MISSION_SIZES, PUT
 
 STEPS, ENVS = 6, 5
 WHICH = np.array([4, 0, 2])
@@ -28,6 +28,11 @@ def _sequences(
     cells[0][..., 27] = rng.integers(4, 6, (STEPS, ENVS))  # a key in the hand, now and then
     cells[2][cells[0] != DOOR] = 0
     parts = [rng.integers(0, size, (STEPS, ENVS)) for size in MISSION_SIZES]
+    if shape.two_objects:
+        put = rng.random((STEPS, ENVS)) < 0.7
+        parts[0][put] = PUT
+        for part, size in zip(parts[1:], MISSION_SIZES[1:], strict=True):
+            part[put] += rng.integers(0, size, put.sum()) << 4
     codes, missions = np.stack(parts, -1).astype(np.uint8), MissionIndex()
     kept = rng.standard_normal((ENVS, shape.kept)).astype(np.float32)
     if shape.keep_locks:
@@ -66,10 +71,22 @@ def _fitting(triples: np.ndarray, locked: set[int]) -> np.ndarray:
 
 def _fits(cell: np.ndarray, code: np.ndarray) -> int:
     """Whether an object has the mission's colour (1) and type (2); 0 for what no mission speaks of."""
-    _, colour, kind, _ = code
+    verb, colour, kind, _ = map(int, code)
     if cell[0] not in (4, 5, 6, 7, 8):
         return 0
-    return int(colour in (6, cell[1])) + 2 * int(kind in (0, cell[0]))
+    first = int(colour % 16 in (6, cell[1])) + 2 * int(kind % 16 in (0, cell[0]))
+    if verb != PUT:
+        return first
+    return first + 4 * int(colour // 16 in (6, cell[1])) + 8 * int(kind // 16 in (0, cell[0]))
+
+
+def _film(code: np.ndarray, weights: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The sum of the embeddings of the mission's words."""
+    film = sum(weights[name][int(code[i]) % 16] for i, name in enumerate(PARTS))
+    if SECOND_PARTS[0] not in weights:
+        return film
+    second = [int(number) // 16 + 1 if code[0] == PUT else 0 for number in code[1:]]
+    return film + sum(weights[name][i] for name, i in zip(SECOND_PARTS, second, strict=True))
 
 
 def _plain(
@@ -81,7 +98,7 @@ def _plain(
         memory, rows = torch.from_numpy(sequences.memory[n, : shape.memory]).double(), []
         locks = {c for c in range(6) if shape.keep_locks and int(sequences.memory[n, -1]) >> c & 1}
         for t in range(STEPS):
-            film = sum(weights[name][int(codes[t, n, i])] for i, name in enumerate(PARTS))
+            film = _film(codes[t, n], weights)
             scale, shift, bias = film.split((shape.channels, shape.channels, shape.hidden))
             triples = sequences.images[t, n].reshape(AREA, 3).astype(int)
             known = locks if shape.keep_locks and not sequences.begins[t, n] else set()
@@ -113,11 +130,17 @@ def _plain(
     return torch.stack(columns, 1)
 
 
-@pytest.mark.parametrize(("recurrent", "keep_locks"), [(True, False), (True, True), (False, False)])
-def test_outputs_and_gradients_are_those_of_a_plain_unroll(
-    recurrent: bool, keep_locks: bool
-) -> None:
-    shape = Shape(channels=8, hidden=24, memory=16, recurrent=recurrent, keep_locks=keep_locks)
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"recurrent": True},
+        {"keep_locks": True},
+        {"recurrent": False},
+        {"keep_locks": True, "two_objects": True},
+    ],
+)
+def test_outputs_and_gradients_are_those_of_a_plain_unroll(flags: dict[str, bool]) -> None:
+    shape = Shape(channels=8, hidden=24, memory=16, **flags)
     rng = np.random.default_rng(3)
     sequences, codes, missions = _sequences(shape, rng)
     flat = _weights(shape)

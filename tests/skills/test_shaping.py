@@ -8,6 +8,7 @@ from skills import env_id
 from skills.levels import codes
 from skills.levels.engine import Engine
 from skills.levels.generate import levels
+from skills.levels.minigrid.babyai import begin, from_env
 from skills.levels.shaping import shaping_rewards
 from skills.levels.solver import solutions
 
@@ -41,6 +42,25 @@ def test_the_potential_follows_keys_and_locks(stage: str) -> None:
             engine.step(np.array([action]))
             env.step(int(action))
     assert values >= ({0, 0.5, 1, 1.5, 2} if stage == "nlm2" else {0, 0.5, 1})
+
+
+def test_the_potential_follows_the_object_to_move() -> None:
+    rng, values = np.random.default_rng(0), set()
+    env = gymnasium.make("BabyAI-PutNextLocal-v0", disable_env_checker=True).unwrapped
+    potential = np.zeros(1, np.float32)
+    for seed in range(60):
+        begin(env, seed)
+        level = from_env(env)
+        engine = Engine(level, 1, auto_reset=False)
+        engine.load(level)
+        for action in rng.choice((0, 1, 2, 2, 2, 3, 3, 4), 40):
+            engine.potentials(potential)
+            wanted = any(env.carrying is thing for thing in env.instrs.desc_move.obj_set)
+            assert potential[0] == 0.5 * wanted
+            values.add(wanted)
+            engine.step(np.array([action]))
+            env.step(int(action))
+    assert values == {False, True}
 
 
 def test_shaping_rewards_sum_to_minus_the_first_potential() -> None:

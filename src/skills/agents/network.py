@@ -19,9 +19,18 @@ import torch
 from numpy.typing import NDArray
 
 from skills.agents import kernels
-from skills.agents.film_layers import CELL_PARTS, PARTS, Array, FilmTables, MissionIndex
+from skills.agents.film_layers import (
+    CELL_PARTS,
+    MATCHES,
+    PARTS,
+    SECOND_PARTS,
+    Array,
+    FilmTables,
+    MissionIndex,
+    part_sizes,
+)
 from skills.agents.kernels import AREA, CELL_SIZES
-from skills.levels.codes import ACTIONS, MISSION_SIZES
+from skills.levels.codes import ACTIONS
 
 EMBEDDING_SPREAD = (
     0.3  # standard deviation of initial embeddings; with larger ones the gates begin saturated
@@ -47,6 +56,7 @@ class Shape:
         choices: Number of logits: the actions, or a gate's experts.
         keep_locks: Whether the memory also holds the colours of locked doors that the episode has shown, so that
             a key is known to fit while its door is out of sight.
+        two_objects: Whether missions may have two objects.
     """
 
     channels: int
@@ -55,6 +65,7 @@ class Shape:
     recurrent: bool = True  # the values of checkpoints that lack one of these
     choices: int = ACTIONS
     keep_locks: bool = False
+    two_objects: bool = False
 
     @property
     def kept(self) -> int:
@@ -68,8 +79,9 @@ class Shape:
         shapes |= {
             name: (size, self.channels) for name, size in zip(CELL_PARTS, CELL_SIZES, strict=True)
         }
-        shapes |= {"match": (4, self.channels)}
-        shapes |= {name: (size, film) for name, size in zip(PARTS, MISSION_SIZES, strict=True)}
+        matches = MATCHES**2 if self.two_objects else MATCHES
+        shapes |= {"match": (matches, self.channels)}
+        shapes |= {name: (size, film) for name, size in part_sizes(self.two_objects).items()}
         shapes |= {"direction": (4, self.hidden), "input": (self.hidden, AREA * self.channels)}
         shapes |= {"inner": (gate, self.hidden), "inner_bias": (gate,)}
         if self.recurrent:
@@ -100,7 +112,7 @@ def initial_weights(shape: Shape, generator: torch.Generator) -> Array:
     """Return initial weights as a vector: orthogonal (Saxe et al. 2014), with logits near 0, hence a uniform policy."""
     flat = np.zeros(weight_count(shape), np.float32)
     for name, weight in named_views(flat, shape).items():
-        if name in (*CELL_PARTS, *PARTS, "match", "direction"):
+        if name in (*CELL_PARTS, *PARTS, *SECOND_PARTS, "match", "direction"):
             weight[:] = EMBEDDING_SPREAD * torch.randn(weight.shape, generator=generator).numpy()
         elif weight.ndim == 2:
             gain = (

@@ -13,6 +13,8 @@ from skills.agents.network import Network, Sequences
 from skills.levels.engine import Step
 from skills.levels.state import Levels
 
+MOST_MISSIONS = 512  # of an index; their tables are computed anew at every gradient step
+
 
 class Rollout:
     """Environments and the latest T steps that a network played in them.
@@ -75,6 +77,8 @@ class Rollout:
         for array in (*self.steps[:3], self.begins, self.potentials):
             array[0] = array[-1]
         self.first_memory[:] = self._memory
+        if len(self.missions.codes) > MOST_MISSIONS:
+            self.missions = MissionIndex()
         self.rows[0] = self.missions.rows(self.steps.mission[0])
         film = self.network.film_tables(self.missions)
         timeouts: list[tuple[NDArray[Any], ...]] = []

@@ -30,6 +30,7 @@ from skills.learning.options import Common, Config
 from skills.learning.ppo import Learner, RecurrentPPO, thread_pool, use_one_torch_thread
 from skills.learning.results import level_outcomes
 from skills.learning.schedule import Schedule
+from skills.levels.codes import PUT
 from skills.levels.engine import Engine
 from skills.levels.state import Levels
 
@@ -231,8 +232,11 @@ class PPOTrainer(Trainer[RecurrentPPO, Config]):
             self.run.event(
                 f"{left_out} of {config.bank} levels are left out: they are validation or test levels"
             )
+        settings = config.learner_settings()
+        if not isinstance(levels, str) and (levels.mission[:, 0] == PUT).any():
+            settings = replace(settings, shape=replace(settings.shape, two_objects=True))
         return RecurrentPPO(
-            config.learner_settings(),
+            settings,
             config.ppo_settings(),
             config.shaping,
             levels,

@@ -16,6 +16,7 @@ from skills.levels.codes import (
     DOOR,
     DROP,
     EMPTY,
+    FIXED,
     FLOOR,
     FORWARD,
     GOAL,
@@ -28,6 +29,7 @@ from skills.levels.codes import (
     OPEN,
     PICKUP,
     PKP,
+    PUT,
     RIGHT,
     STATE_SHIFT,
     TARGET,
@@ -132,6 +134,13 @@ def toggle(cells, inside, hand, front, before):  # type: ignore[no-untyped-def]
 
 
 @part
+def is_next_to_fixed(cells, at, stride):  # type: ignore[no-untyped-def]
+    """Return whether one of the four neighbours of a cell has the mark FIXED."""
+    beside = cells[at - 1] | cells[at + 1] | cells[at - stride] | cells[at + stride]
+    return beside & FIXED != 0
+
+
+@part
 def verify(cells, info, stride, action, front, before):  # type: ignore[no-untyped-def]
     """Return whether an action on the cell `front`, which was `before`, fulfils or fails the mission."""
     verb, strict = info[VERB], info[STRICT] != 0
@@ -142,6 +151,9 @@ def verify(cells, info, stride, action, front, before):  # type: ignore[no-untyp
     after = np.int64(cells[front])
     changed = after != before
     kind = before & TYPE_MASK
+    if verb == PUT:
+        put = action == DROP and changed and after & TARGET != 0
+        return SUCCESS if put and is_next_to_fixed(cells, front, stride) else NOTHING
     if action == PICKUP and verb in (PKP, NLM) and changed:
         if verb == PKP and before & TARGET:
             return SUCCESS

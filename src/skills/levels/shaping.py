@@ -1,4 +1,4 @@
-"""Reward shaping by a potential of keys and locks, which does not change the optimal policy.
+"""Reward shaping by a potential of keys, locks and objects to move, which does not change the optimal policy.
 
 Ng, Harada & Russell, "Policy invariance under reward transformations" (ICML 1999): a step from s to s' gets the
 additional reward gamma F(s') - F(s), with F = 0 where an episode has ended.
@@ -14,20 +14,22 @@ from skills.levels.codes import (
     COLOUR_SHIFT,
     DOOR,
     LOCKED,
+    PUT,
     STATE_SHIFT,
+    TARGET,
     THREE_BITS,
     TOOL,
     TWO_BITS,
     TYPE_MASK,
 )
-from skills.levels.state import HAND
+from skills.levels.state import HAND, VERB
 
 _IN_HAND, _OPENED = np.float32(0.5), np.float32(1)
 
 
 @kernel
 def potentials(cells, info, out):  # type: ignore[no-untyped-def]
-    """Write F: 1 for every opened lock, and 1/2 if the key of a locked door is carried.
+    """Write F: 1 for every opened lock, and 1/2 if the key of a locked door or the object to move is carried.
 
     Args:
         cells, info: See `State`, N environments.
@@ -51,7 +53,7 @@ def potentials(cells, info, out):  # type: ignore[no-untyped-def]
         while opened:
             value += _OPENED
             opened &= opened - 1
-        if carried & locked:
+        if carried & locked or (info[n, VERB] == PUT and info[n, HAND] & TARGET):
             value += _IN_HAND
         out[n] = value
 

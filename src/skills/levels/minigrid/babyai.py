@@ -25,6 +25,7 @@ from skills.levels.codes import (
     ANY_TYPE,
     COLOURS,
     EMPTY,
+    FIXED,
     GOAL,
     GREEN,
     GTG,
@@ -34,6 +35,7 @@ from skills.levels.codes import (
     TARGET,
     TGL,
     cell,
+    put_code,
 )
 from skills.levels.minigrid.env import SkillsEnv
 from skills.levels.state import Levels
@@ -48,8 +50,8 @@ def from_env(env: gymnasium.Env, seed: int = 0) -> Levels:
     """Return the state of a minigrid environment, as one level.
 
     Args:
-        env: After a reset: this project's environment, BabyAI's with a mission to go to, pick up or open one object, or
-            MiniGrid's that only goal and lava end.
+        env: After a reset: this project's environment, BabyAI's with a mission of one verb (to go to, pick up or open
+            an object, or to put one next to another), or MiniGrid's that only goal and lava end.
         seed: Seed of the level.
 
     Raises:
@@ -58,8 +60,7 @@ def from_env(env: gymnasium.Env, seed: int = 0) -> Levels:
     source = env.unwrapped
     if not isinstance(source, MiniGridEnv):
         raise ValueError(f"{source}: not a minigrid environment")
-    mission, targets, strict = _mission(source)
-    marks = {id(target): TARGET for target in targets}
+    mission, marks, strict = _mission(source)
     width, height = source.width, source.height
     cells, inside = np.full((2, 1, height, width), EMPTY, np.uint16)
     inside[:] = 0
@@ -106,28 +107,46 @@ def begin(env: gymnasium.Env, seed: int | None) -> dict:
         return env.reset(seed=seed)[0]
 
 
-def _mission(env: MiniGridEnv) -> tuple[np.ndarray, list[WorldObj], bool]:
-    """Return the mission's code, its target objects, and whether the rules are strict."""
+def _mission(env: MiniGridEnv) -> tuple[np.ndarray, dict[int, int], bool]:
+    """Return the mission's code, the marks of its objects by their ids, and whether the rules are strict."""
     if isinstance(env, SkillsEnv):
-        return env.mission_code, [], env.strict
+        return env.mission_code, {}, env.strict
     instruction = getattr(env, "instrs", None)
     if instruction is None:
         if type(env).step is not MiniGridEnv.step:
             raise ValueError(
                 f"{type(env).__name__}: it has its own rules for the end of an episode"
             )
-        return np.array((GTG, GREEN, GOAL, 0), np.uint8), [], False
+        return np.array((GTG, GREEN, GOAL, 0), np.uint8), {}, False
+    if getattr(instruction, "strict", False) or verifier.use_done_actions:
+        raise ValueError(f"{env.mission!r}: BabyAI's strict verifier and its done actions")
+    if env.carrying is not None and env.step_count == 0:
+        raise ValueError(
+            f"{env.mission!r}: an object in the hand, which BabyAI's first observation does not show"
+        )
+    if isinstance(instruction, verifier.PutNextInstr):
+        moved, fixed = instruction.desc_move, instruction.desc_fixed
+        marks = {id(thing): FIXED for thing in fixed.obj_set}
+        marks |= {id(thing): TARGET for thing in moved.obj_set}
+        return put_code(_numbers(moved), _numbers(fixed)), marks, False
     name = type(instruction).__name__
-    if name not in _VERBS or getattr(instruction, "strict", False) or verifier.use_done_actions:
-        raise ValueError(f"{env.mission!r}: only to go to, to pick up or to open one thing")
-    about = instruction.desc
-    code = (
-        _VERBS[name],
-        COLOURS.index(about.color) if about.color else ANY_COLOUR,
-        minigrid.core.constants.OBJECT_TO_IDX[about.type] if about.type else ANY_TYPE,
-        PLACES.index(about.loc or ""),
+    if name not in _VERBS:
+        raise ValueError(f"{env.mission!r}: only missions with one verb")
+    code = (_VERBS[name], *_numbers(instruction.desc))
+    return (
+        np.array(code, np.uint8),
+        {id(thing): TARGET for thing in instruction.desc.obj_set},
+        False,
     )
-    return np.array(code, np.uint8), about.obj_set, False
+
+
+def _numbers(described: verifier.ObjDesc) -> tuple[int, int, int]:
+    """Return colour, type and place of an object of a mission."""
+    return (
+        COLOURS.index(described.color) if described.color else ANY_COLOUR,
+        minigrid.core.constants.OBJECT_TO_IDX[described.type] if described.type else ANY_TYPE,
+        PLACES.index(described.loc or ""),
+    )
 
 
 def _cell(thing: WorldObj, marks: dict[int, int]) -> tuple[int, int]:

@@ -36,7 +36,8 @@ from skills.levels.state import Levels
 
 FIELDS = ("image", "direction", "mission", "reward", "terminated", "truncated")
 BABYAI = ("BabyAI-GoToObj-v0", "BabyAI-GoToLocal-v0", "BabyAI-PickupLoc-v0", "BabyAI-OpenDoor-v0",
-          "BabyAI-UnlockLocal-v0", "BabyAI-KeyInBox-v0", "BabyAI-UnlockPickup-v0")  # fmt: skip
+          "BabyAI-UnlockLocal-v0", "BabyAI-KeyInBox-v0", "BabyAI-UnlockPickup-v0", "BabyAI-PutNextLocal-v0",
+          "BabyAI-SynthLoc-v0")  # fmt: skip
 MINIGRID = ("MiniGrid-DoorKey-8x8-v0", "MiniGrid-LavaCrossingS9N2-v0")
 EVENTS = (
     "picked up", "dropped", "unlocked", "opened", "closed", "walked through a door", "box opened", "blocked",
