@@ -47,6 +47,10 @@ class Config(record.Config):
     )  # fmt: skip
     url: str = option("", f"address of the server; empty: {_ADDRESSES}")
     stage: str = option("nlm2", "stage of the composite task", choices=COMPOSITE)
+    levels: str = option(
+        "test", "validation: levels for choices; test: the levels with which trainings end; fresh: levels that no "
+        "choice has used, without those of the other two", choices=("validation", "test", "fresh"),
+    )  # fmt: skip
     shared: int = option(10, "levels whose rewards are listed, as in the source", low=2, high=500)
     more: int = option(200, "further levels, for intervals", low=0, high=500)
     actions: str = option(
@@ -104,10 +108,7 @@ class Config(record.Config):
 
 def main(config: Config) -> dict[str, Any]:
     """Play the episodes and return the record's result."""
-    import numpy as np
-
-    from skills.agents.evaluation import TEST_SEEDS
-    from skills.learning.level_sets import FIRST_SET, declare_test
+    from skills.learning.level_sets import declare_levels, level_seeds
     from skills.learning.ppo import use_one_torch_thread
     from skills.planner.episodes import EpisodeRunner, play_without_planner
     from skills.planner.oracle import Oracle
@@ -122,8 +123,9 @@ def main(config: Config) -> dict[str, Any]:
     with record.start(config, study="skills") as run:
         if config.uses_language_model and (trained_by := training_run(config.served)):
             run.add_parent(trained_by)
-        seeds, oracle = TEST_SEEDS[: config.shared + config.more], Oracle()
-        levels = declare_test(run, FIRST_SET, {config.stage: np.asarray(seeds)})[config.stage]
+        seeds = level_seeds(config.stage, config.levels, config.shared + config.more)
+        levels = declare_levels(run, config.levels, {config.stage: seeds})[config.stage]
+        oracle = Oracle()
         uniform = run.seeds.generator("actions") if config.actions == "sampled" else None
         executor, agent = make_executor(config, run, len(seeds), uniform, oracle)
         if config.planner == "none":

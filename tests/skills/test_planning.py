@@ -11,12 +11,14 @@ import torch
 
 from chat_server import ChatServer, options_of
 from runcatalog import record
+from runcatalog.record import evaluation
 from runcatalog.record.training.checkpoint import save_checkpoint
 from skills import llm
 from skills.agents import checkpoints
 from skills.agents.evaluation import play
 from skills.agents.network import Network, Shape, initial_weights, named_views
 from skills.agents.policy import NetworkAgent
+from skills.learning import level_sets
 from skills.levels import codes
 from skills.levels.codes import ACTIONS, COLOURS, DOOR, KEY, NLM, PICKUP, TYPE_MASK
 from skills.levels.engine import Engine
@@ -376,9 +378,22 @@ def test_a_run_reports_rewards_and_success_separately(played, tmp_path: Path) ->
         assert {len(row) for row in table["rows"]} == {len(table["columns"])}
 
 
+@pytest.mark.parametrize("which", ["validation", "test", "fresh"])
+def test_a_run_plays_the_levels_of_the_set_and_declares_it(played, tmp_path: Path, which) -> None:
+    result = played(tmp_path, planner="random", model="", levels=which)
+    seeds = level_sets.level_seeds("nlm2", which, 6)
+    drawn = _episodes(RandomPlanner(record.Seeds(1)), seeds=seeds).play()
+    assert result["objective"]["value"] == pytest.approx(drawn.reward.mean())
+    declared = result["evaluation"]
+    assert declared["split"] == ("validation" if which == "validation" else "test")
+    assert declared["digest"] == evaluation.content_digest(levels("nlm2", seeds).contents())
+    assert (seeds.tolist() == list(range(6))) == (which == "test")
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        ({"levels": "training"}, "--levels"),
         ({"model": ""}, "--model"),
         ({"url": "somewhere"}, "--url"),
         ({"agent": "nlm"}, "planner=none agent=nlm"),

@@ -78,17 +78,17 @@ class EpisodeRunner:
     def __init__(
         self,
         stage: str,
-        seeds: range,
+        seeds: range | NDArray[np.int64],
         planner: Planner,
         executor: Executor,
         patience: int,
         *,
         guarded: bool = True,
     ) -> None:
-        count = len(seeds)
+        count, drawn = len(seeds), np.asarray(seeds, np.int64)
         self._engine = Engine(stage, count, auto_reset=False)
-        self._now = self._engine.reset(np.asarray(seeds, np.int64))
-        self._seeds, self._planner, self._executor = list(seeds), planner, executor
+        self._now = self._engine.reset(drawn)
+        self._seeds, self._planner, self._executor = drawn.tolist(), planner, executor
         self._patience, self._guarded = patience, guarded
         self._missions = [mission_text(mission) for mission in self._now.mission]
         self._episodes = [EpisodeState() for _ in range(count)]
@@ -180,7 +180,10 @@ def _verb(subtask: str) -> str:
 
 
 def play_without_planner(
-    agent: Agent, stage: str, seeds: range, uniform: np.random.Generator | None
+    agent: Agent,
+    stage: str,
+    seeds: range | NDArray[np.int64],
+    uniform: np.random.Generator | None,
 ) -> PlannedEpisodes:
     """Play the episodes with an agent whose mission is the whole task."""
     played = play(agent, stage, seeds, uniform)
