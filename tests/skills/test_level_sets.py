@@ -128,7 +128,9 @@ def test_validation_levels_for_choices_share_none_with_the_test_sets():
     tested = set().union(*naive(stage, TEST_SEEDS), *naive(stage, fresh))
     assert not tested & set().union(*naive(stage, seeds))
     # The first of them that are left out are in a test set, so the test can fail.
-    skipped = sorted(set(VALIDATION_SEEDS[: int(seeds[-1]) - VALIDATION_SEEDS[0]]) - set(seeds.tolist()))
+    skipped = sorted(
+        set(VALIDATION_SEEDS[: int(seeds[-1]) - VALIDATION_SEEDS[0]]) - set(seeds.tolist())
+    )
     assert all(level & tested for level in naive(stage, skipped))
     assert skipped
 

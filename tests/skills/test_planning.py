@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy import ndimage
 
 from chat_server import ChatServer, options_of
 from runcatalog import record
@@ -17,7 +18,7 @@ from skills import llm
 from skills.agents import checkpoints
 from skills.agents.evaluation import play
 from skills.agents.network import Network, Shape, initial_weights, named_views
-from skills.agents.policy import NetworkAgent
+from skills.agents.policy import NetworkAgent, sample_actions
 from skills.learning import level_sets
 from skills.levels import codes
 from skills.levels.codes import ACTIONS, COLOURS, DOOR, KEY, NLM, PICKUP, TYPE_MASK
@@ -56,8 +57,8 @@ def _episodes(planner, executor=None, seeds=SEEDS, **more) -> EpisodeRunner:
     return EpisodeRunner("nlm2", seeds, planner, executor, more.pop("patience", 20), **more)
 
 
-def _agent() -> NetworkAgent:
-    shape = Shape(channels=4, hidden=32, memory=32)
+def _agent(**more) -> NetworkAgent:
+    shape = Shape(channels=4, hidden=32, memory=32, **more)
     flat = initial_weights(shape, torch.Generator().manual_seed(1))
     named_views(flat, shape)["head"][:] *= 50
     return NetworkAgent(Network(shape, flat))
@@ -204,6 +205,123 @@ def test_an_agent_with_one_sub_task_plays_as_without_a_planner() -> None:
         np.testing.assert_array_equal(getattr(planned, name), getattr(alone, name))
 
 
+@pytest.mark.parametrize("keep_locks", [False, True])
+def test_a_replayed_memory_is_that_of_an_episode_with_the_sub_task_as_its_mission(
+    keep_locks,
+) -> None:
+    agent, count = _agent(keep_locks=keep_locks), 8
+    seen, missions, actions = [], [], []
+
+    class Recording(AgentExecutor):
+        def act(self, step, withheld):
+            seen.append(step._replace(image=step.image.copy(), direction=step.direction.copy()))
+            missions.append(self._missions.copy())
+            actions.append(super().act(step, withheld))
+            return actions[-1]
+
+    executor = Recording(agent, count, np.random.default_rng(2), forgets=True, replays=True)
+    planner = RandomPlanner(record.Seeds(1))
+    episodes = _episodes(planner, executor, SEEDS[:count], patience=7, guarded=False)
+    episodes.play()
+    assert (episodes.played.calls > 3).all()
+    draws, changed = np.random.default_rng(2), 0
+    for t in range(len(seen)):
+        memory = agent.start(count)
+        for before in seen[: t + 1]:
+            outputs, memory = agent.policy(before._replace(mission=missions[t]), memory)
+        np.testing.assert_array_equal(sample_actions(outputs, draws), actions[t])
+        changed += t > 0 and bool((missions[t] != missions[t - 1]).any())
+    assert changed > 5
+
+
+def test_useless_drops_and_those_that_block_the_way_are_found() -> None:
+    """Compared with connected components of the map."""
+    count, rng = 200, np.random.default_rng(3)
+    engine = Engine("nlm2", count, auto_reset=False)
+    step, scenes = engine.reset(np.arange(count)), Scenes(count, (11, 11))
+    pick_up = np.tile(codes.mission_code("pick up the red key"), (count, 1))
+    found = np.zeros(2, int)
+    for _ in range(120):
+        state = engine.state()
+        scenes.look(step, state.agent)
+        careless = scenes.careless_drops(pick_up)
+        assert scenes.careless_drops(np.zeros((count, 4), np.uint8)).all()
+        for n in np.flatnonzero(
+            (state.carried[:, 0] > 0) & (step.image[:, 3, 5, 0] == codes.EMPTY)
+        ):
+            x, y, direction = state.agent[n].tolist()
+            front = np.array([y, x]) + ((0, 1), (1, 0), (0, -1), (-1, 0))[direction]
+            kinds = scenes._cells[n, ..., 0].copy()
+            enters = np.isin(kinds, (codes.EMPTY, DOOR, KEY, codes.GOAL))
+            reached = []
+            for obstacle in (codes.EMPTY, codes.WALL):
+                kinds[tuple(front)] = obstacle
+                components, _ = ndimage.label(np.isin(kinds, (codes.EMPTY, DOOR)))
+                reached.append(ndimage.binary_dilation(components == components[y, x]) & enters)
+            lost = reached[0] & ~reached[1]
+            lost[tuple(front)] = False
+            leads_on = np.isin(kinds, (DOOR, KEY, codes.GOAL)) | ndimage.binary_dilation(kinds == 0)
+            assert careless[n] == bool((lost & leads_on).any())
+            found[int(careless[n])] += 1
+        step = engine.step(rng.choice(6, count, p=(0.15, 0.15, 0.45, 0.1, 0.05, 0.1)))
+    assert (found > 30).all()
+
+
+def test_a_careful_executor_lays_keys_down_only_to_pick_up_others() -> None:
+    class Watching(AnyAction):
+        def __init__(self) -> None:
+            super().__init__()
+            self.subtasks: dict[int, str] = {}
+            self.laid_for: list[str] = []
+
+        def begin(self, n, subtask, level) -> None:
+            self.subtasks[n] = subtask
+
+        def act(self, step, withheld):
+            actions = super().act(step, withheld)
+            dropped = (step.image[:, 3, 6, 0] == KEY) & (actions == codes.DROP)
+            self.laid_for += [self.subtasks[n].split(" the ")[0] for n in np.flatnonzero(dropped)]
+            return actions
+
+    free, careful = Watching(), Watching()
+    _episodes(RandomPlanner(record.Seeds(1)), free).play()
+    _episodes(RandomPlanner(record.Seeds(1)), careful, careful=True).play()
+    assert len(set(free.laid_for)) > 1
+    assert set(careful.laid_for) == {"pick up"}
+
+
+def test_the_oracle_has_a_key_lifted_that_blocks_the_way() -> None:
+    """The first key is laid down on the only cell before the second door, and the second key is taken."""
+    plain, unblocks, blocked = Oracle(), Oracle(unblocks=True), 0
+    drawn = levels("nlm2", np.arange(200))
+    for n, path in enumerate(solutions(drawn)):
+        engine = Engine(drawn[n : n + 1], 1, auto_reset=False)
+        engine.load(drawn[n : n + 1])
+        for action in path:
+            engine.step(np.array([action]))
+            now = engine.state()
+            lying = (now.cells[0] & codes.TOOL > 0) & (now.cells[0] & TYPE_MASK == KEY)
+            if now.carried[0, 0] & codes.TOOL and lying.any():
+                break
+        for cell in np.argwhere(now.cells[0] & (TYPE_MASK | codes.TOOL) == codes.EMPTY):
+            moved = now.cells.copy()
+            moved[0][lying], moved[0][tuple(cell)] = codes.EMPTY, now.cells[0][lying][0]
+            state = replace(now, cells=moved)
+            if plain.actions(state) is not None or unblocks.actions(state) is None:
+                continue
+            blocked += 1
+            assert unblocks.subtask(state).startswith("pick up")
+            engine = Engine(state, 1, auto_reset=False)
+            engine.load(state)
+            for action in unblocks.actions(state):
+                step = engine.step(np.array([action]))
+            assert step.reward[0] > 0 or step.truncated[0]
+            break
+        if blocked == 3:
+            break
+    assert blocked == 3
+
+
 @pytest.mark.parametrize(
     ("reply", "problem"),
     [
@@ -343,6 +461,7 @@ def test_a_result_states_how_many_sub_tasks_were_drawn_at_random(played, tmp_pat
     assert (metrics["invalid_once"], metrics["invalid_twice"]) == (0, drawn)
     assert metrics["random_share"] == drawn / calls
     assert f"{drawn} of {calls} calls" in result["summary"]
+    assert result["table"][1]["rows"][-1][-1] == f"0 / {drawn} of {calls}"
     assert again["metrics"] == metrics
     without = played(tmp_path / "random", planner="random", model="")
     assert "random_share" not in without["metrics"]
@@ -394,6 +513,7 @@ def test_a_run_plays_the_levels_of_the_set_and_declares_it(played, tmp_path: Pat
     ("flags", "message"),
     [
         ({"levels": "training"}, "--levels"),
+        ({"replay": True, "forget": False}, "--replay"),
         ({"model": ""}, "--model"),
         ({"url": "somewhere"}, "--url"),
         ({"agent": "nlm"}, "planner=none agent=nlm"),

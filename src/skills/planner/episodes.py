@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from skills.agents.evaluation import play
 from skills.agents.policy import Agent
-from skills.levels.codes import mission_text
+from skills.levels.codes import DROP, mission_text
 from skills.levels.engine import Engine, Step
 from skills.levels.state import Levels
 from skills.planner.executors import Executor
@@ -73,6 +73,7 @@ class EpisodeRunner:
         patience: Steps after which a sub-task is given up.
         guarded: Whether to mask actions that are known to end the task (`Scenes.forbidden`), which agents of single
             verbs did not learn to avoid.
+        careful: Whether to mask drops that are of no use or would block the way (`Scenes.careless_drops`).
     """
 
     def __init__(
@@ -84,12 +85,13 @@ class EpisodeRunner:
         patience: int,
         *,
         guarded: bool = True,
+        careful: bool = False,
     ) -> None:
         count, drawn = len(seeds), np.asarray(seeds, np.int64)
         self._engine = Engine(stage, count, auto_reset=False)
         self._now = self._engine.reset(drawn)
         self._seeds, self._planner, self._executor = drawn.tolist(), planner, executor
-        self._patience, self._guarded = patience, guarded
+        self._patience, self._guarded, self._careful = patience, guarded, careful
         self._missions = [mission_text(mission) for mission in self._now.mission]
         self._episodes = [EpisodeState() for _ in range(count)]
         self._state = self._engine.state()
@@ -119,6 +121,8 @@ class EpisodeRunner:
         withheld = self._scenes.forbidden(self._wanted)
         if not self._guarded:
             withheld[:] = False
+        if self._careful:
+            withheld[:, DROP] |= self._scenes.careless_drops(self._wanted)
         self._now = self._engine.step(self._executor.act(self._now, withheld))
         self._count(self._now)
 
