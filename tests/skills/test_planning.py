@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy import ndimage
 
 from chat_server import ChatServer, options_of
 from runcatalog import record
@@ -232,39 +231,6 @@ def test_a_replayed_memory_is_that_of_an_episode_with_the_sub_task_as_its_missio
         np.testing.assert_array_equal(sample_actions(outputs, draws), actions[t])
         changed += t > 0 and bool((missions[t] != missions[t - 1]).any())
     assert changed > 5
-
-
-def test_useless_drops_and_those_that_block_the_way_are_found() -> None:
-    """Compared with connected components of the map."""
-    count, rng = 200, np.random.default_rng(3)
-    engine = Engine("nlm2", count, auto_reset=False)
-    step, scenes = engine.reset(np.arange(count)), Scenes(count, (11, 11))
-    pick_up = np.tile(codes.mission_code("pick up the red key"), (count, 1))
-    found = np.zeros(2, int)
-    for _ in range(120):
-        state = engine.state()
-        scenes.look(step, state.agent)
-        careless = scenes.careless_drops(pick_up)
-        assert scenes.careless_drops(np.zeros((count, 4), np.uint8)).all()
-        for n in np.flatnonzero(
-            (state.carried[:, 0] > 0) & (step.image[:, 3, 5, 0] == codes.EMPTY)
-        ):
-            x, y, direction = state.agent[n].tolist()
-            front = np.array([y, x]) + ((0, 1), (1, 0), (0, -1), (-1, 0))[direction]
-            kinds = scenes._cells[n, ..., 0].copy()
-            enters = np.isin(kinds, (codes.EMPTY, DOOR, KEY, codes.GOAL))
-            reached = []
-            for obstacle in (codes.EMPTY, codes.WALL):
-                kinds[tuple(front)] = obstacle
-                components, _ = ndimage.label(np.isin(kinds, (codes.EMPTY, DOOR)))
-                reached.append(ndimage.binary_dilation(components == components[y, x]) & enters)
-            lost = reached[0] & ~reached[1]
-            lost[tuple(front)] = False
-            leads_on = np.isin(kinds, (DOOR, KEY, codes.GOAL)) | ndimage.binary_dilation(kinds == 0)
-            assert careless[n] == bool((lost & leads_on).any())
-            found[int(careless[n])] += 1
-        step = engine.step(rng.choice(6, count, p=(0.15, 0.15, 0.45, 0.1, 0.05, 0.1)))
-    assert (found > 30).all()
 
 
 def test_a_careful_executor_lays_keys_down_only_to_pick_up_others() -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from skills.agents.evaluation import play
 from skills.agents.policy import Agent
-from skills.levels.codes import DROP, mission_text
+from skills.levels.codes import DROP, PKP, mission_text
 from skills.levels.engine import Engine, Step
 from skills.levels.state import Levels
 from skills.planner.executors import Executor
@@ -73,7 +73,7 @@ class EpisodeRunner:
         patience: Steps after which a sub-task is given up.
         guarded: Whether to mask actions that are known to end the task (`Scenes.forbidden`), which agents of single
             verbs did not learn to avoid.
-        careful: Whether to mask drops that are of no use or would block the way (`Scenes.careless_drops`).
+        careful: Whether to mask laying down an object where the sub-task is not to pick up another.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class EpisodeRunner:
         if not self._guarded:
             withheld[:] = False
         if self._careful:
-            withheld[:, DROP] |= self._scenes.careless_drops(self._wanted)
+            withheld[:, DROP] |= self._wanted[:, 0] != PKP
         self._now = self._engine.step(self._executor.act(self._now, withheld))
         self._count(self._now)
 

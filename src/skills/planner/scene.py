@@ -30,7 +30,6 @@ from skills.levels.codes import (
 )
 from skills.levels.engine import Step
 
-_UNSEEN = 0  # kind of an unobserved cell
 _THINGS = (DOOR, KEY, BALL, BOX, GOAL)
 _AHEAD = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]])  # by direction: column and row
 _COLUMNS, _ROWS = np.divmod(np.arange(VIEW**2), VIEW)
@@ -124,27 +123,6 @@ class Scenes:
         actions[:, TOGGLE] = kind == BOX
         return actions
 
-    def careless_drops(self, wanted: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Return whether laying down the carried object in front is of no use or would block the way, bool [N].
-
-        It is of use only to pick up another object. It blocks the way where a door, the goal, a key or an unobserved
-        part of the map would no longer be reached.
-
-        Args:
-            wanted: Sub-tasks as missions, uint8 [N, 4].
-        """
-        careless = wanted[:, 0] != PKP
-        carries = np.isin(self._view[:, _OWN, 0], _THINGS) & (self._view[:, _OWN - 1, 0] == EMPTY)
-        for n in np.flatnonzero(~careless & carries):
-            x, y, direction = self._agent[n].tolist()
-            dx, dy = _AHEAD[direction].tolist()
-            front = x + dx, y + dy
-            kinds = self._cells[n, ..., 0].copy()
-            before = _reachable(kinds, x, y) - {front}
-            kinds[front[::-1]] = BALL
-            careless[n] = any(_leads_on(kinds, *cell) for cell in before - _reachable(kinds, x, y))
-        return careless
-
     def observed(self, n: int) -> int:
         """Return the number of different objects (kind and colour) observed so far."""
         return len(self._observed[n])
@@ -192,30 +170,6 @@ class Scenes:
                     distances[cell] = distances[y, x] + 1
                     queue.append((x + dx, y + dy))
         return distances
-
-
-def _reachable(kinds: NDArray, x: int, y: int) -> set[tuple[int, int]]:
-    """Return the columns and rows reached from (x, y) over free cells and doors of any state; goals and keys end it."""
-    reached, queue = {(x, y)}, deque([(x, y)])
-    while queue:
-        for beside in _neighbours(kinds, *queue.popleft()):
-            kind = kinds[beside[::-1]]
-            if beside not in reached and kind in (EMPTY, DOOR, GOAL, KEY):
-                reached.add(beside)
-                if kind in (EMPTY, DOOR):
-                    queue.append(beside)
-    return reached
-
-
-def _leads_on(kinds: NDArray, x: int, y: int) -> bool:
-    """Return whether a cell is a door, a goal or a key, or lies beside an unobserved cell."""
-    beside = (kinds[row, column] for column, row in _neighbours(kinds, x, y))
-    return kinds[y, x] in (DOOR, GOAL, KEY) or _UNSEEN in beside
-
-
-def _neighbours(grid: NDArray, x: int, y: int) -> list[tuple[int, int]]:
-    """Return the columns and rows of the cells beside a cell."""
-    return [(x + dx, y + dy) for dx, dy in _AHEAD.tolist() if _inside(grid, y + dy, x + dx)]
 
 
 def _inside(grid: NDArray, y: int, x: int) -> bool:
