@@ -71,10 +71,10 @@ def main(config: Config) -> dict[str, Any]:
     use_one_torch_thread()
     with record.start(config, study="skills") as run:
         seeds = {
-            stage: level_sets.test_seeds(stage, config.levels, config.episodes)
+            stage: level_sets.level_seeds(stage, config.levels, config.episodes)
             for stage in config.stages.split()
         }
-        levels = level_sets.declare_test(run, config.levels, seeds)
+        levels = level_sets.declare_levels(run, config.levels, seeds)
         cells: Cells = {}
         folders = config.found_agents(run.directory)
         (run.directory / "cells").mkdir(exist_ok=True)

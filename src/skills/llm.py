@@ -47,6 +47,10 @@ class Config(record.Config):
     )  # fmt: skip
     url: str = option("", f"address of the server; empty: {_ADDRESSES}")
     stage: str = option("nlm2", "stage of the composite task", choices=COMPOSITE)
+    levels: str = option(
+        "test", "validation: levels for choices; test: the levels with which trainings end; fresh: levels that no "
+        "choice has used, without those of the other two", choices=("validation", "test", "fresh"),
+    )  # fmt: skip
     shared: int = option(10, "levels whose rewards are listed, as in the source", low=2, high=500)
     more: int = option(200, "further levels, for intervals", low=0, high=500)
     actions: str = option(
@@ -54,9 +58,17 @@ class Config(record.Config):
     )  # fmt: skip
     patience: int = option(20, "steps after which a sub-task is given up", low=1)
     forget: bool = option(True, "reset the agent's memory at every sub-task")
+    replay: bool = option(
+        False, "make the memory anew at every sub-task, from all observations of the episode with the sub-task as "
+        "mission, instead of leaving it empty; needs forget",
+    )  # fmt: skip
     guard: bool = option(
         True, "mask actions known to end the task, which agents of single verbs did not learn to avoid: opening "
         "a box, picking up a wrong object",
+    )  # fmt: skip
+    careful: bool = option(
+        False, "mask laying down a key where the sub-task is not to pick up another; the oracle also has a key lifted "
+        "that blocks the way",
     )  # fmt: skip
     timeout: float = option(120, "limit of a request [s]", low=0, low_open=True, resumable=True)
     retries: int = option(3, "repetitions of a request", low=0, high=20, resumable=True)
@@ -69,6 +81,10 @@ class Config(record.Config):
             raise record.UserError(
                 "--planner: the agent nlm was trained on the whole task and plays without a planner: "
                 "planner=none agent=nlm, or a stage or folder trained on it"
+            )
+        if self.replay and not self.forget:
+            raise record.UserError(
+                "--replay: with forget=no the memory is kept; leave out one of them"
             )
         if self.uses_language_model and not self.model:
             raise record.UserError(
@@ -104,10 +120,7 @@ class Config(record.Config):
 
 def main(config: Config) -> dict[str, Any]:
     """Play the episodes and return the record's result."""
-    import numpy as np
-
-    from skills.agents.evaluation import TEST_SEEDS
-    from skills.learning.level_sets import FIRST_SET, declare_test
+    from skills.learning.level_sets import declare_levels, level_seeds
     from skills.learning.ppo import use_one_torch_thread
     from skills.planner.episodes import EpisodeRunner, play_without_planner
     from skills.planner.oracle import Oracle
@@ -122,8 +135,9 @@ def main(config: Config) -> dict[str, Any]:
     with record.start(config, study="skills") as run:
         if config.uses_language_model and (trained_by := training_run(config.served)):
             run.add_parent(trained_by)
-        seeds, oracle = TEST_SEEDS[: config.shared + config.more], Oracle()
-        levels = declare_test(run, FIRST_SET, {config.stage: np.asarray(seeds)})[config.stage]
+        seeds = level_seeds(config.stage, config.levels, config.shared + config.more)
+        levels = declare_levels(run, config.levels, {config.stage: seeds})[config.stage]
+        oracle = Oracle(unblocks=config.careful)
         uniform = run.seeds.generator("actions") if config.actions == "sampled" else None
         executor, agent = make_executor(config, run, len(seeds), uniform, oracle)
         if config.planner == "none":
@@ -131,7 +145,13 @@ def main(config: Config) -> dict[str, Any]:
         else:
             planner = make_planner(config, run, model, oracle)
             episodes = EpisodeRunner(
-                config.stage, seeds, planner, executor, config.patience, guarded=config.guard
+                config.stage,
+                seeds,
+                planner,
+                executor,
+                config.patience,
+                guarded=config.guard,
+                careful=config.careful,
             )
             while episodes.unfinished.any():
                 episodes.step()
@@ -169,7 +189,8 @@ def make_executor(
             f"planner=none takes one of {', '.join(COMPOSITE)}"
         )
     run.event(f"{config.agent}: {agent.run_id[:8]}, trained on {agent.stage} last")
-    return AgentExecutor(agent, count, uniform, forgets=config.forget), agent
+    executor = AgentExecutor(agent, count, uniform, forgets=config.forget, replays=config.replay)
+    return executor, agent
 
 
 def make_planner(
@@ -272,7 +293,8 @@ def summary_table(
     calls = f"{metrics['calls']:.1f}" if config.planner != "none" else "-"
     invalid = "-"
     if config.uses_language_model:
-        invalid = f"{metrics['invalid_once']:.0f} / {metrics['invalid_twice']:.0f}"
+        counts = (metrics[name] for name in ("invalid_once", "invalid_twice", "planner_calls"))
+        invalid = "{:.0f} / {:.0f} of {:.0f}".format(*counts)
     names, last = [config.planner, Path(config.agent).name], {"all": [calls, invalid]}
     rows = [
         [*names, name, *cells[name], *last.get(name, ["", ""])]

@@ -119,6 +119,22 @@ def test_the_fresh_set_shares_no_level_with_the_first_one_or_with_validations():
         assert not set().union(*fresh) & used
 
 
+def test_validation_levels_for_choices_share_none_with_the_test_sets():
+    stage = "nlm0"  # of which the seeds of validations repeat test levels
+    seeds = level_sets.level_seeds(stage, level_sets.VALIDATION_SET, 300)
+    assert len(set(seeds.tolist())) == 300
+    assert set(seeds.tolist()) <= set(VALIDATION_SEEDS)
+    fresh = level_sets.level_seeds(stage, level_sets.FRESH_SET, 1000)
+    tested = set().union(*naive(stage, TEST_SEEDS), *naive(stage, fresh))
+    assert not tested & set().union(*naive(stage, seeds))
+    # The first of them that are left out are in a test set, so the test can fail.
+    skipped = sorted(
+        set(VALIDATION_SEEDS[: int(seeds[-1]) - VALIDATION_SEEDS[0]]) - set(seeds.tolist())
+    )
+    assert all(level & tested for level in naive(stage, skipped))
+    assert skipped
+
+
 def test_repeats_are_counted_as_in_a_naive_comparison():
     training = np.arange(1 << 33, (1 << 33) + 3000)
     tested = naive("nlm0", TEST_SEEDS)

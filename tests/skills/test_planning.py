@@ -11,12 +11,14 @@ import torch
 
 from chat_server import ChatServer, options_of
 from runcatalog import record
+from runcatalog.record import evaluation
 from runcatalog.record.training.checkpoint import save_checkpoint
 from skills import llm
 from skills.agents import checkpoints
 from skills.agents.evaluation import play
 from skills.agents.network import Network, Shape, initial_weights, named_views
-from skills.agents.policy import NetworkAgent
+from skills.agents.policy import NetworkAgent, sample_actions
+from skills.learning import level_sets
 from skills.levels import codes
 from skills.levels.codes import ACTIONS, COLOURS, DOOR, KEY, NLM, PICKUP, TYPE_MASK
 from skills.levels.engine import Engine
@@ -54,8 +56,8 @@ def _episodes(planner, executor=None, seeds=SEEDS, **more) -> EpisodeRunner:
     return EpisodeRunner("nlm2", seeds, planner, executor, more.pop("patience", 20), **more)
 
 
-def _agent() -> NetworkAgent:
-    shape = Shape(channels=4, hidden=32, memory=32)
+def _agent(**more) -> NetworkAgent:
+    shape = Shape(channels=4, hidden=32, memory=32, **more)
     flat = initial_weights(shape, torch.Generator().manual_seed(1))
     named_views(flat, shape)["head"][:] *= 50
     return NetworkAgent(Network(shape, flat))
@@ -202,6 +204,90 @@ def test_an_agent_with_one_sub_task_plays_as_without_a_planner() -> None:
         np.testing.assert_array_equal(getattr(planned, name), getattr(alone, name))
 
 
+@pytest.mark.parametrize("keep_locks", [False, True])
+def test_a_replayed_memory_is_that_of_an_episode_with_the_sub_task_as_its_mission(
+    keep_locks,
+) -> None:
+    agent, count = _agent(keep_locks=keep_locks), 8
+    seen, missions, actions = [], [], []
+
+    class Recording(AgentExecutor):
+        def act(self, step, withheld):
+            seen.append(step._replace(image=step.image.copy(), direction=step.direction.copy()))
+            missions.append(self._missions.copy())
+            actions.append(super().act(step, withheld))
+            return actions[-1]
+
+    executor = Recording(agent, count, np.random.default_rng(2), forgets=True, replays=True)
+    planner = RandomPlanner(record.Seeds(1))
+    episodes = _episodes(planner, executor, SEEDS[:count], patience=7, guarded=False)
+    episodes.play()
+    assert (episodes.played.calls > 3).all()
+    draws, changed = np.random.default_rng(2), 0
+    for t in range(len(seen)):
+        memory = agent.start(count)
+        for before in seen[: t + 1]:
+            outputs, memory = agent.policy(before._replace(mission=missions[t]), memory)
+        np.testing.assert_array_equal(sample_actions(outputs, draws), actions[t])
+        changed += t > 0 and bool((missions[t] != missions[t - 1]).any())
+    assert changed > 5
+
+
+def test_a_careful_executor_lays_keys_down_only_to_pick_up_others() -> None:
+    class Watching(AnyAction):
+        def __init__(self) -> None:
+            super().__init__()
+            self.subtasks: dict[int, str] = {}
+            self.laid_for: list[str] = []
+
+        def begin(self, n, subtask, level) -> None:
+            self.subtasks[n] = subtask
+
+        def act(self, step, withheld):
+            actions = super().act(step, withheld)
+            dropped = (step.image[:, 3, 6, 0] == KEY) & (actions == codes.DROP)
+            self.laid_for += [self.subtasks[n].split(" the ")[0] for n in np.flatnonzero(dropped)]
+            return actions
+
+    free, careful = Watching(), Watching()
+    _episodes(RandomPlanner(record.Seeds(1)), free).play()
+    _episodes(RandomPlanner(record.Seeds(1)), careful, careful=True).play()
+    assert len(set(free.laid_for)) > 1
+    assert set(careful.laid_for) == {"pick up"}
+
+
+def test_the_oracle_has_a_key_lifted_that_blocks_the_way() -> None:
+    """The first key is laid down on the only cell before the second door, and the second key is taken."""
+    plain, unblocks, blocked = Oracle(), Oracle(unblocks=True), 0
+    drawn = levels("nlm2", np.arange(200))
+    for n, path in enumerate(solutions(drawn)):
+        engine = Engine(drawn[n : n + 1], 1, auto_reset=False)
+        engine.load(drawn[n : n + 1])
+        for action in path:
+            engine.step(np.array([action]))
+            now = engine.state()
+            lying = (now.cells[0] & codes.TOOL > 0) & (now.cells[0] & TYPE_MASK == KEY)
+            if now.carried[0, 0] & codes.TOOL and lying.any():
+                break
+        for cell in np.argwhere(now.cells[0] & (TYPE_MASK | codes.TOOL) == codes.EMPTY):
+            moved = now.cells.copy()
+            moved[0][lying], moved[0][tuple(cell)] = codes.EMPTY, now.cells[0][lying][0]
+            state = replace(now, cells=moved)
+            if plain.actions(state) is not None or unblocks.actions(state) is None:
+                continue
+            blocked += 1
+            assert unblocks.subtask(state).startswith("pick up")
+            engine = Engine(state, 1, auto_reset=False)
+            engine.load(state)
+            for action in unblocks.actions(state):
+                step = engine.step(np.array([action]))
+            assert step.reward[0] > 0 or step.truncated[0]
+            break
+        if blocked == 3:
+            break
+    assert blocked == 3
+
+
 @pytest.mark.parametrize(
     ("reply", "problem"),
     [
@@ -341,6 +427,7 @@ def test_a_result_states_how_many_sub_tasks_were_drawn_at_random(played, tmp_pat
     assert (metrics["invalid_once"], metrics["invalid_twice"]) == (0, drawn)
     assert metrics["random_share"] == drawn / calls
     assert f"{drawn} of {calls} calls" in result["summary"]
+    assert result["table"][1]["rows"][-1][-1] == f"0 / {drawn} of {calls}"
     assert again["metrics"] == metrics
     without = played(tmp_path / "random", planner="random", model="")
     assert "random_share" not in without["metrics"]
@@ -376,9 +463,23 @@ def test_a_run_reports_rewards_and_success_separately(played, tmp_path: Path) ->
         assert {len(row) for row in table["rows"]} == {len(table["columns"])}
 
 
+@pytest.mark.parametrize("which", ["validation", "test", "fresh"])
+def test_a_run_plays_the_levels_of_the_set_and_declares_it(played, tmp_path: Path, which) -> None:
+    result = played(tmp_path, planner="random", model="", levels=which)
+    seeds = level_sets.level_seeds("nlm2", which, 6)
+    drawn = _episodes(RandomPlanner(record.Seeds(1)), seeds=seeds).play()
+    assert result["objective"]["value"] == pytest.approx(drawn.reward.mean())
+    declared = result["evaluation"]
+    assert declared["split"] == ("validation" if which == "validation" else "test")
+    assert declared["digest"] == evaluation.content_digest(levels("nlm2", seeds).contents())
+    assert (seeds.tolist() == list(range(6))) == (which == "test")
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        ({"levels": "training"}, "--levels"),
+        ({"replay": True, "forget": False}, "--replay"),
         ({"model": ""}, "--model"),
         ({"url": "somewhere"}, "--url"),
         ({"agent": "nlm"}, "planner=none agent=nlm"),

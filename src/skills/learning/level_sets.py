@@ -23,7 +23,9 @@ from skills.levels.stages import STAGES, stage_table, stages_by_verb
 FIRST_FRESH_SEED = 1 << 31  # below all training seeds, above those of validations
 FRESH = 1000  # levels of the fresh test set
 SETS = (FIRST_SET, FRESH_SET) = ("test", "fresh")
-"""Test sets: the levels with which every training ends, and levels for frozen agents, opened by benchmarks alone."""
+"""Test sets: the levels with which every training ends, and levels for frozen agents, opened once."""
+VALIDATION_SET = "validation"
+"""Levels for choices, among them those of validations during training."""
 _VALIDATED = 500  # validation levels, of the default, that the fresh set leaves out
 _BLOCK = 1500  # seeds in which fresh levels are looked for
 
@@ -79,32 +81,45 @@ def fresh_seeds(stage: str, count: int = FRESH) -> NDArray[np.int64]:
     return chosen[:count]
 
 
-def test_seeds(stage: str, which: str, count: int) -> NDArray[np.int64]:
-    """Return the first seeds of a test set, int64 [count].
+@cache
+def validation_seeds(stage: str) -> NDArray[np.int64]:
+    """Return the first 1,000 seeds of validations whose levels no test set of the stage has in any position, int64."""
+    seeds = np.asarray(VALIDATION_SEEDS[: 2 * FRESH])
+    tested = np.isin(keys(levels(stage, seeds)), _test_keys(stage))
+    return seeds[~tested][:FRESH]
+
+
+def level_seeds(stage: str, which: str, count: int) -> NDArray[np.int64]:
+    """Return the first seeds of a set of levels, int64 [count].
 
     Args:
         stage: The stage.
-        which: One of SETS.
+        which: VALIDATION_SET or one of SETS.
         count: Number of levels, at most 1000.
     """
-    seeds = np.asarray(TEST_SEEDS) if which == FIRST_SET else fresh_seeds(stage)
-    return seeds[:count]
+    if which == FIRST_SET:
+        return np.asarray(TEST_SEEDS)[:count]
+    return {VALIDATION_SET: validation_seeds, FRESH_SET: fresh_seeds}[which](stage)[:count]
 
 
-def declare_test(
+def declare_levels(
     run: record.Run, which: str, seeds: dict[str, NDArray[np.int64]]
 ) -> dict[str, NDArray[Any]]:
-    """Declare that a run is judged on test levels, and return their contents by stage.
+    """Declare the levels on which a run is judged, and return their contents by stage.
 
     Args:
         run: The run.
-        which: One of SETS.
+        which: VALIDATION_SET or one of SETS.
         seeds: Seeds of the levels by stage.
     """
-    name = "fresh test levels" if which == FRESH_SET else "test levels"
+    split, name = {
+        VALIDATION_SET: ("validation", "validation levels"),
+        FIRST_SET: ("test", "test levels"),
+        FRESH_SET: ("test", "fresh test levels"),
+    }[which]
     contents = {stage: levels(stage, own).contents() for stage, own in seeds.items()}
     joined = np.concatenate(list(contents.values()))
-    run.declare_evaluation("test", f"{name} of {' '.join(seeds)}", contents=joined)
+    run.declare_evaluation(split, f"{name} of {' '.join(seeds)}", contents=joined)
     return contents
 
 
@@ -113,7 +128,7 @@ def training_repeats(stage: str, training: NDArray[np.int64]) -> dict[str, int]:
 
     As they are (`test_same`), and in any position (`test`, `fresh`).
     """
-    tested = {name: symmetric_keys(levels(stage, test_seeds(stage, name, FRESH))) for name in SETS}
+    tested = {name: symmetric_keys(levels(stage, level_seeds(stage, name, FRESH))) for name in SETS}
     seen = {name: np.zeros(found.shape, bool) for name, found in tested.items()}
     for part in np.array_split(training, max(1, len(training) // 50_000)):
         trained = keys(levels(stage, part))

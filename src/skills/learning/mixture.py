@@ -22,7 +22,7 @@ from skills.agents.mixture import Mixture, Switch, entropy, expert_policies
 from skills.agents.network import Array, Network
 from skills.agents.policy import NetworkAgent
 from skills.agents.rollout import Rollout
-from skills.learning.level_sets import FIRST_SET, declare_test
+from skills.learning.level_sets import FIRST_SET, declare_levels
 from skills.learning.options import MixtureConfig
 from skills.learning.ppo import LearnerSettings, RecurrentPPO
 from skills.learning.results import level_outcomes
@@ -210,7 +210,7 @@ class GateTrainer(Trainer[GatePPO, MixtureConfig]):
             sampled and greedy; and the gate's statistics in the sampled episodes of `all`.
         """
         seeds = np.asarray(self.test_seeds)
-        contents = declare_test(self.run, FIRST_SET, {self.config.stage: seeds})
+        contents = declare_levels(self.run, FIRST_SET, {self.config.stage: seeds})
         mixture = self.learner.agent
         switch = Switch(NetworkAgent(self.learner.network()), self.experts)
         statistics = GateStatistics(mixture)

@@ -25,7 +25,7 @@ from skills.agents.evaluation import (
     play_sampled_and_greedy,
 )
 from skills.agents.policy import NetworkAgent
-from skills.learning.level_sets import FIRST_SET, LeftOut, declare_test, left_out
+from skills.learning.level_sets import FIRST_SET, LeftOut, declare_levels, left_out
 from skills.learning.options import Common, Config
 from skills.learning.ppo import Learner, RecurrentPPO, thread_pool, use_one_torch_thread
 from skills.learning.results import level_outcomes
@@ -206,7 +206,7 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
         task = self.config.task
         if task == self.config.stage:
             seeds = {task: np.asarray(self.test_seeds)}
-            contents = declare_test(self.run, FIRST_SET, seeds)[task]
+            contents = declare_levels(self.run, FIRST_SET, seeds)[task]
         else:
             from skills.levels.minigrid.babyai import bank
             from skills.levels.minigrid.batch import GymBatch

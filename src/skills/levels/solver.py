@@ -1,9 +1,9 @@
 """Solver: shortest solutions from any state of an episode, by breadth-first search on the complete level.
 
 A state of the search is position and direction of the agent, the carried object, the positions of the locks' keys and
-the open doors. Nothing else moves, no door is closed, and a key is dropped only when its door is open; in rare levels a
-solution that moves a distractor could be shorter. The rules are written independently of the engine's, so that tests
-compare both.
+the open doors. Nothing else moves, no door is closed, and by default a key is dropped only when its door is open; in
+rare levels a solution that moves a distractor could be shorter. The rules are written independently of the engine's, so
+that tests compare both.
 """
 
 from __future__ import annotations
@@ -69,8 +69,12 @@ class Search(NamedTuple):
     what: np.ndarray
 
 
-def solutions(levels: Levels) -> list[np.ndarray | None]:
+def solutions(levels: Levels, *, drops_any: bool = False) -> list[np.ndarray | None]:
     """Return a shortest sequence of actions for every level, int8 [n], or None without a solution. Not thread-safe.
+
+    Args:
+        levels: The levels.
+        drops_any: Whether a key may also be dropped before its door is open, to lift another key that is in the way.
 
     Raises:
         ValueError: A level has more than two keys of locks, or 28 doors, or carries another object.
@@ -86,7 +90,7 @@ def solutions(levels: Levels) -> list[np.ndarray | None]:
     search, paths = _search(), []
     for cells, info in zip(state.cells, state.info, strict=True):
         path = np.empty(1024, np.int8)
-        length = _solve(cells, info, stride, search, path)
+        length = _solve(cells, info, stride, search, drops_any, path)
         paths.append(path[:length].copy() if length >= 0 else None)
     return paths
 
@@ -103,16 +107,16 @@ def _search() -> Search:
 
 
 @kernel
-def _solve(cells, info, stride, search, path):  # type: ignore[no-untyped-def]
+def _solve(cells, info, stride, search, drops_any, path):  # type: ignore[no-untyped-def]
     """Write the actions of a shortest solution; return their number, or -1 without one."""
-    count, length = _spread(cells, info, stride, search, path)
+    count, length = _spread(cells, info, stride, search, drops_any, path)
     for i in range(count):  # most searches use little of the table
         search.table[search.places[i]] = -1
     return length
 
 
 @part
-def _spread(cells, info, stride, search, path):  # type: ignore[no-untyped-def]
+def _spread(cells, info, stride, search, drops_any, path):  # type: ignore[no-untyped-def]
     """Search; return the number of visited states and the length of the solution."""
     doors, keys = 0, 0
     first = info[AT] | info[DIRECTION] << _AREA_BITS
@@ -135,7 +139,7 @@ def _spread(cells, info, stride, search, path):  # type: ignore[no-untyped-def]
     while head < count and count < len(search.states) - 8:
         now = search.states[head]
         for action in range(TOGGLE + 1):
-            after, done = _after(cells, info, stride, search, doors, keys, now, action)
+            after, done = _after(cells, info, stride, search, drops_any, doors, keys, now, action)
             if done:
                 return count, _trace(search, head, action, path)
             if after != now:
@@ -194,7 +198,7 @@ def _door_of(cells, search, doors, key):  # type: ignore[no-untyped-def]
 
 
 @part
-def _after(cells, info, stride, search, doors, keys, now, action):  # type: ignore[no-untyped-def]
+def _after(cells, info, stride, search, drops_any, doors, keys, now, action):  # type: ignore[no-untyped-def]
     """Return the state after an action, unchanged for useless actions, and whether it fulfils the mission."""
     at, direction = now & _CARRIED, now >> _AREA_BITS & 3
     carried = -1
@@ -233,7 +237,7 @@ def _after(cells, info, stride, search, doors, keys, now, action):  # type: igno
         return now, info[VERB] == PKP and carried < 0 and cell & TARGET != 0
     if action == DROP and carried >= 0 and lying < 0 and kind == EMPTY:
         mine = _door_of(cells, search, doors, carried)
-        if mine < 0 or now >> (_DOORS_AT + mine) & 1:
+        if drops_any or mine < 0 or now >> (_DOORS_AT + mine) & 1:
             return _with_key_at(now, carried, front), False
     if action == TOGGLE:
         return _toggled(cells, info, search, doors, now, carried, door, cell, is_open)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from skills.agents.evaluation import play
 from skills.agents.policy import Agent
-from skills.levels.codes import mission_text
+from skills.levels.codes import DROP, PKP, mission_text
 from skills.levels.engine import Engine, Step
 from skills.levels.state import Levels
 from skills.planner.executors import Executor
@@ -73,23 +73,25 @@ class EpisodeRunner:
         patience: Steps after which a sub-task is given up.
         guarded: Whether to mask actions that are known to end the task (`Scenes.forbidden`), which agents of single
             verbs did not learn to avoid.
+        careful: Whether to mask laying down an object where the sub-task is not to pick up another.
     """
 
     def __init__(
         self,
         stage: str,
-        seeds: range,
+        seeds: range | NDArray[np.int64],
         planner: Planner,
         executor: Executor,
         patience: int,
         *,
         guarded: bool = True,
+        careful: bool = False,
     ) -> None:
-        count = len(seeds)
+        count, drawn = len(seeds), np.asarray(seeds, np.int64)
         self._engine = Engine(stage, count, auto_reset=False)
-        self._now = self._engine.reset(np.asarray(seeds, np.int64))
-        self._seeds, self._planner, self._executor = list(seeds), planner, executor
-        self._patience, self._guarded = patience, guarded
+        self._now = self._engine.reset(drawn)
+        self._seeds, self._planner, self._executor = drawn.tolist(), planner, executor
+        self._patience, self._guarded, self._careful = patience, guarded, careful
         self._missions = [mission_text(mission) for mission in self._now.mission]
         self._episodes = [EpisodeState() for _ in range(count)]
         self._state = self._engine.state()
@@ -119,6 +121,8 @@ class EpisodeRunner:
         withheld = self._scenes.forbidden(self._wanted)
         if not self._guarded:
             withheld[:] = False
+        if self._careful:
+            withheld[:, DROP] |= self._wanted[:, 0] != PKP
         self._now = self._engine.step(self._executor.act(self._now, withheld))
         self._count(self._now)
 
@@ -180,7 +184,10 @@ def _verb(subtask: str) -> str:
 
 
 def play_without_planner(
-    agent: Agent, stage: str, seeds: range, uniform: np.random.Generator | None
+    agent: Agent,
+    stage: str,
+    seeds: range | NDArray[np.int64],
+    uniform: np.random.Generator | None,
 ) -> PlannedEpisodes:
     """Play the episodes with an agent whose mission is the whole task."""
     played = play(agent, stage, seeds, uniform)

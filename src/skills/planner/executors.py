@@ -39,23 +39,50 @@ class AgentExecutor(Executor):
         uniform: Draws the actions; None: the most probable ones.
         forgets: Whether to reset its memory at every sub-task, as at the beginning of an episode; in its training an
             episode had one mission.
+        replays: Whether its memory then is made anew from all observations of the episode with the sub-task as
+            mission, instead of being empty.
     """
 
     def __init__(
-        self, agent: Agent, count: int, uniform: np.random.Generator | None, *, forgets: bool
+        self,
+        agent: Agent,
+        count: int,
+        uniform: np.random.Generator | None,
+        *,
+        forgets: bool,
+        replays: bool = False,
     ) -> None:
-        self._agent, self._uniform, self._forgets = agent, uniform, forgets
+        self._agent, self._uniform = agent, uniform
+        self._forgets, self._replays = forgets, replays
         self._missions, self._memory = np.zeros((count, 4), np.uint8), agent.start(count)
+        self._begins, self._seen = np.zeros(count, bool), list[Step]()
 
     def begin(self, n: int, subtask: str, level: Levels) -> None:
         """See `Executor`."""
-        self._missions[n] = code(subtask)
-        if self._forgets:
-            self._memory[n] = 0
+        self._missions[n], self._begins[n] = code(subtask), True
 
     def act(self, step: Step, withheld: NDArray[np.bool_]) -> NDArray[np.int64]:
         """See `Executor`."""
+        if self._forgets:
+            self._memory[self._begins] = 0
+        if self._replays:
+            self._replay()
+            self._seen.append(
+                step._replace(image=step.image.copy(), direction=step.direction.copy())
+            )
+        self._begins[:] = False
         with_mission = step._replace(mission=self._missions)
         outputs, self._memory = self._agent.policy(with_mission, self._memory)
         outputs[:, :ACTIONS][withheld] = -np.inf
         return sample_actions(outputs, self._uniform)
+
+    def _replay(self) -> None:
+        """Make the memory anew, from the observations so far, where a sub-task begins."""
+        rows = np.flatnonzero(self._begins)
+        memory = self._agent.start(len(rows))
+        for seen in self._seen if len(rows) else ():
+            again = seen._replace(
+                image=seen.image[rows], direction=seen.direction[rows], mission=self._missions[rows]
+            )
+            _, memory = self._agent.policy(again, memory)
+        self._memory[rows] = memory

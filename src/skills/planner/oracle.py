@@ -32,9 +32,15 @@ _CACHED = 20_000  # states whose solution is cached
 
 
 class Oracle:
-    """Shortest solutions of the composite task from any state of it, cached."""
+    """Shortest solutions of the composite task from any state of it, cached.
 
-    def __init__(self) -> None:
+    Args:
+        unblocks: Whether to look for a solution that lays down the key in the hand to lift another that is in the way,
+            where there is no other solution.
+    """
+
+    def __init__(self, *, unblocks: bool = False) -> None:
+        self._unblocks = unblocks
         self._cache: OrderedDict[bytes, tuple[NDArray[np.int8] | None, str]] = OrderedDict()
 
     def actions(self, level: Levels) -> NDArray[np.int8] | None:
@@ -49,6 +55,8 @@ class Oracle:
         key = _state_key(level)
         if key not in self._cache:
             (path,) = solutions(level)
+            if path is None and self._unblocks:
+                (path,) = solutions(level, drops_any=True)
             if path is None:
                 self._cache[key] = None, ""
             else:
