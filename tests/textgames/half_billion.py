@@ -46,6 +46,7 @@ class Session:
 
     def __init__(self, folder: Path) -> None:
         self.runs = folder / "guild/runs"
+        self.runs.parent.mkdir()
         kept = {n: v for n, v in os.environ.items() if not n.startswith(("GUILD_", "RUN_", "RECORD"))}  # fmt: skip
         path = os.pathsep.join((str(ROOT / ".venv/bin"), kept["PATH"]))
         self._env = kept | {
