@@ -30,7 +30,7 @@ from textgames.models import memory  # noqa: E402
 
 SHORT = "device=cpu prompt=grid max-turns=1 max-response-length=4 val-data-num=1"
 UPDATE = f"{SHORT} updates=2 save-freq=1 train-batch-size=2 n-rollout=1 ppo-batch-size=2 micro-batch-size=1"
-EPOCH = f"{SHORT} epochs=1 train-levels=4 test-levels=1 batch-size=4 micro-batch-size=1"
+EPOCH = f"{SHORT} epochs=1 train-levels=1 test-levels=1 batch-size=1 micro-batch-size=1"
 POLL = 0.2  # s
 
 
