@@ -54,7 +54,7 @@ for a group (docs/server.md):
 questions:
   catalog search 'lr>1e-3 and task=pull'  which runs?
   catalog best ppo:train                  which flags are best, over seeds?
-  catalog diff 7623993d latest            what differs between two runs or batches?
+  catalog diff 7623993d 5eb1f174          what differs between two runs or batches?
 
 MLflow is $MLFLOW_TRACKING_URI, else mlflow.db in the project's folder.
 `catalog COMMAND --help` has the options and examples of a command."""

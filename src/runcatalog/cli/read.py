@@ -188,7 +188,7 @@ def add(commands: Commands) -> None:
         "show the differences between two runs or two batches",
         "In flags, metrics, code, versions and machine. The trials of two batches are matched by their flags and "
         "compared by mean and 95 % interval over seeds.",
-        "catalog diff 7623993d latest\n"
+        "catalog diff 7623993d 5eb1f174\n"
         "catalog diff 404ebf03 508ac6b3 --metric opening_rate --metric episode_return",
         uses_mlflow=True,
     )
