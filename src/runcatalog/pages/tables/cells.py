@@ -250,8 +250,11 @@ def distinct(items: Iterable[object]) -> str:
         if len(numbers) > 3 and numbers[-1] - numbers[0] == len(numbers) - 1:
             return f"{numbers[0]}–{numbers[-1]}"
         return ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "")
-    shown = [markdown.escape(v) for v in sorted(values)]
-    return ", ".join(shown[:4]) + (", …" if len(shown) > 4 else "")
+    texts = sorted(values)[:4]
+    while len(texts) > 1 and len(", ".join(texts)) > WIDEST - 3:
+        texts.pop()
+    shown = ", ".join(markdown.escape(text) for text in texts)
+    return shown + (", …" if len(texts) < len(values) else "")
 
 
 def order(runs: Iterable[RunRecord]) -> list[RunRecord]:
