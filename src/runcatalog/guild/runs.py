@@ -249,6 +249,15 @@ class Batch:
     run: GuildRun | None = None
     method: str = "grid"
 
+    def end(self) -> tuple[str, str]:
+        """Return (status, reason).
+
+        A batch whose directory Guild has deleted, perhaps since it was read, has finished.
+        """
+        end = self.run.end() if self.run else None
+        is_kept = self.run is not None and self.run.directory.is_dir()
+        return end if end and is_kept else (FINISHED, "")
+
 
 def guild_home() -> Path | None:
     """Return the folder with Guild's runs, in Guild's order of precedence; None without one.

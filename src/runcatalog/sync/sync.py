@@ -253,7 +253,7 @@ class Sync:
         if stored is not None and stored.deleted:
             self.report.deleted += 1
             return ""
-        status, reason = batch.run.end() if batch.run else ("FINISHED", "")
+        status, reason = batch.end()
         first = _facts(members[0]) if members else {}
         ends = [
             m.started + int(1000 * (m.wall_seconds or 0)) for m in members if m.started is not None

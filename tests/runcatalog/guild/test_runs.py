@@ -1,12 +1,13 @@
 """Guild's runs from its files: ends of runs without a journal, damaged files."""
 
 import os
+import shutil
 import subprocess
 import time
 
 import pytest
 
-from runcatalog.guild.runs import GuildRun, batches, read
+from runcatalog.guild.runs import Batch, GuildRun, batches, read
 from runcatalog.record.lifecycle.signals import GONE, KILLED
 
 ID = "ab" * 16
@@ -42,6 +43,19 @@ def test_a_run_whose_process_lives_is_running(guild_run, process):
     process.kill()
     process.wait()
     assert guild_run.end() == (KILLED, GONE)
+
+
+def test_a_batch_that_guild_deletes_after_it_was_read_has_finished(guild_run, process):
+    """It became a killed row where a batch ended while it was sent, and stayed one."""
+    batch = Batch("key", "toy:train", run=guild_run)
+    lock(guild_run, process.pid)
+    assert batch.end() == ("RUNNING", "")
+    process.kill()
+    process.wait()
+    assert batch.end() == (KILLED, GONE)
+    shutil.rmtree(guild_run.directory)
+    assert batch.end() == ("FINISHED", "")
+    assert Batch("key", "toy:train").end() == ("FINISHED", "")
 
 
 def test_a_process_number_that_is_used_again_is_another_process(guild_run, process):
