@@ -121,9 +121,8 @@ def main() -> int:
         _, peak = user.type(f"guild run --restart {run.name} -y")
         assert last_session(run)["session"] == 2
         check(run, model)
-        assert (
-            20 * weights < peak < total
-        )  # gradients, two moments and the first model beside the weights, in fp32
+        # Gradients, two moments and the first model beside the weights, in fp32.
+        assert 20 * weights < peak < total
         user.type(f"guild run ragen:evaluate checkpoint={run} val-data-num=1 max-turns=1 -y")
         run, peak = user.type(f"guild run ragen:sokoban_0_5B_instruct_sft model={model} {EPOCH} -y")
         check(run, model)

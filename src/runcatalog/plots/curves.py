@@ -96,12 +96,7 @@ class Figure:
 
     def heights(self) -> dict[str, float]:
         """Return the heights of the references, without those that no run has."""
-        heights = {}
-        for name, given in self.references.items():
-            values = [given] if isinstance(given, int | float) else _results(self.runs, given)
-            if values:
-                heights[name] = statistics.mean(values)
-        return heights
+        return reference_values(self.references, self.runs)
 
 
 @dataclass(frozen=True)
@@ -133,6 +128,23 @@ class _Panel:
     lines: Sequence[_Line]
     axis: str
     left_out: int = 0
+
+
+def reference_values(
+    references: Mapping[str, float | str], runs: Sequence[RunRecord]
+) -> dict[str, float]:
+    """Return the values of reference lines by name, without those that no run has.
+
+    Args:
+        references: By name a value, or the name of a metric in the runs' results, of which the mean is taken.
+        runs: The runs.
+    """
+    lines = {}
+    for name, given in references.items():
+        values = [given] if isinstance(given, int | float) else _results(runs, given)
+        if values:
+            lines[name] = statistics.mean(values)
+    return lines
 
 
 def fitting(pattern: str, names: Sequence[str]) -> dict[str, str]:

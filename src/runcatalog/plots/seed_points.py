@@ -11,6 +11,7 @@ from runcatalog.analysis import groups, record_numbers
 from runcatalog.model import statistics
 from runcatalog.model.run_record import FINISHED, RunRecord
 from runcatalog.plots import labels, style
+from runcatalog.plots.curves import reference_values
 from runcatalog.plots.style import BLUE, GREY, VERMILION
 
 if TYPE_CHECKING:
@@ -18,12 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Page
 
 _POINTS: dict[str, Any] = {
-    "linestyle": "",
-    "marker": "o",
-    "markersize": 5,
-    "fillstyle": "none",
-    "color": BLUE,
-}
+    "linestyle": "", "marker": "o", "markersize": 5, "fillstyle": "none", "color": BLUE,
+}  # fmt: skip
 _MEAN: dict[str, Any] = {"linestyle": "", "marker": "D", "markersize": 5, "color": VERMILION}
 _BELOW = 0.25  # distance of the seeds' points from the line of their mean [rows]
 
@@ -37,9 +34,9 @@ class SeedPoints:
         numbers: Names of numbers of the records (:func:`runcatalog.analysis.record_numbers.values_of`) by the title of
             their panel.
         flags: Flags whose combinations are the settings; by default all in which the runs differ.
-        names: Names of settings instead of their flags, such as {"gae, 0.25": "StarPO-S"}.
+        names: Names of settings instead of their flags, such as {"adv-estimator=gae, filter=0.25": "StarPO-S"}.
         label: Label of the horizontal axis, with its unit.
-        references: Vertical lines by name: a value, or the name of a number of the records, of which the mean is drawn.
+        references: Vertical lines by name: a value, or the name of a metric in the runs' results ("chance").
     """
 
     runs: Sequence[RunRecord]
@@ -62,14 +59,14 @@ class SeedPoints:
     def svg(self) -> str:
         """Return the figure."""
         rows = self.rows()
-        heights = self._references([run for _, runs in rows for run in runs])
+        references = reference_values(self.references, [run for _, runs in rows for run in runs])
 
         def draw(page: Page) -> None:
             panels = page.subplots(1, len(self.numbers), squeeze=False, sharex=True, sharey=True)[0]
             for axes, (title, number) in zip(panels, self.numbers.items(), strict=True):
                 for place, (_, runs) in enumerate(rows):
                     _row(axes, place, runs, number)
-                style.references(axes, heights, upright=True)
+                style.references(axes, references, upright=True)
                 axes.set_title(labels.plain(title))
                 style.dress(axes, "both")
                 axes.grid(visible=False, axis="y")
@@ -78,7 +75,7 @@ class SeedPoints:
             panels[0].set_yticks(range(len(rows)), [labels.plain(name, 40) for name, _ in rows])
             panels[0].set_ylim(len(rows) - 0.5, -0.5)
             page.supxlabel(labels.plain(self.label, 80), color=GREY, fontsize=9)
-            page.legend(handles=self._keys(heights), loc="outside upper center", ncols=3)
+            page.legend(handles=_keys(references), loc="outside upper center", ncols=3)
 
         width = min(3.1 * len(self.numbers) + 1.6, style.WIDTH)
         return style.svg((width, 0.34 * len(rows) + 1.3), draw)
@@ -87,27 +84,17 @@ class SeedPoints:
         objectives = [run.objective for run in self.runs if run.objective]
         return all(objective.get("kind") == "rate" for objective in objectives)
 
-    def _references(self, runs: Sequence[RunRecord]) -> dict[str, float]:
-        positions = {}
-        for name, given in self.references.items():
-            if isinstance(given, int | float):
-                positions[name] = float(given)
-            elif known := [
-                v for run in runs if (v := record_numbers.value(run, given)) is not None
-            ]:
-                positions[name] = statistics.mean(known)
-        return positions
 
-    def _keys(self, references: Mapping[str, float]) -> list[Any]:
-        """Return the entries of the legend."""
-        from matplotlib.lines import Line2D
+def _keys(references: Mapping[str, float]) -> list[Any]:
+    """Return the entries of the legend."""
+    from matplotlib.lines import Line2D
 
-        return [
-            Line2D([], [], **_POINTS, label="a seed"),
-            Line2D([], [], **_MEAN, label="mean"),
-            style.interval_key("95 % interval", VERMILION),
-            *style.reference_keys(references),
-        ]
+    return [
+        Line2D([], [], **_POINTS, label="a seed"),
+        Line2D([], [], **_MEAN, label="mean"),
+        style.interval_key("95 % interval", VERMILION),
+        *style.reference_keys(references),
+    ]
 
 
 def _row(axes: Axes, place: int, runs: Sequence[RunRecord], number: str) -> None:

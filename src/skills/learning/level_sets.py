@@ -97,9 +97,10 @@ def level_seeds(stage: str, which: str, count: int) -> NDArray[np.int64]:
         which: VALIDATION_SET or one of SETS.
         count: Number of levels, at most 1000.
     """
-    if which == FIRST_SET:
-        return np.asarray(TEST_SEEDS)[:count]
-    return {VALIDATION_SET: validation_seeds, FRESH_SET: fresh_seeds}[which](stage)[:count]
+    if which == VALIDATION_SET:
+        return validation_seeds(stage)[:count]
+    seeds = np.asarray(TEST_SEEDS) if which == FIRST_SET else fresh_seeds(stage)
+    return seeds[:count]
 
 
 def declare_levels(

@@ -222,15 +222,18 @@ def day(milliseconds: int | None) -> str:
     return terminal.when(milliseconds)[: len("2026-11-22")]
 
 
-def joined(parts: Iterable[str], widest: int = WIDEST) -> str:
-    """Return the first parts that fit into a cell, joined by semicolons, "…" for the others."""
+def joined(
+    parts: Iterable[str], widest: int = WIDEST, separator: str = "; ", most: int | None = None
+) -> str:
+    """Return the first parts that fit into a cell, at most `most` of them, joined, "…" for the others."""
     kept: list[str] = []
     present = [part for part in parts if part]
     for part in present:
-        if kept and len(terminal.plain("; ".join([*kept, part]))) > widest - 3:
-            return f"{'; '.join(kept)}; …"
+        is_wide = len(terminal.plain(separator.join([*kept, part]))) > widest - 3
+        if kept and (is_wide or len(kept) == most):
+            return separator.join([*kept, "…"])
         kept.append(part)
-    return "; ".join(kept)
+    return separator.join(kept)
 
 
 def seeds(record: RunRecord) -> list[str]:
@@ -250,11 +253,7 @@ def distinct(items: Iterable[object]) -> str:
         if len(numbers) > 3 and numbers[-1] - numbers[0] == len(numbers) - 1:
             return f"{numbers[0]}–{numbers[-1]}"
         return ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "")
-    texts = sorted(values)[:4]
-    while len(texts) > 1 and len(", ".join(texts)) > WIDEST - 3:
-        texts.pop()
-    shown = ", ".join(markdown.escape(text) for text in texts)
-    return shown + (", …" if len(texts) < len(values) else "")
+    return joined(map(markdown.escape, sorted(values)), separator=", ", most=4)
 
 
 def order(runs: Iterable[RunRecord]) -> list[RunRecord]:
