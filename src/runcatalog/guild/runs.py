@@ -33,6 +33,7 @@ from runcatalog.record.provenance.redact import Redactor
 from runcatalog.record.untrusted import guild_attribute
 
 _ID = re.compile("[0-9a-f]{32}")
+BATCH_RUN = "batch_run"  # attribute of a trial: id of Guild's run of the batch
 WEIGHTS_ONLY = "weights_only"  # attribute of a run that consists of weights only, see `runcatalog.sync.weights`
 
 
@@ -225,6 +226,12 @@ class GuildRun:
         return hashlib.sha256(f"{_opref(self.directory)} {begun} {seed}".encode()).hexdigest()[:32]
 
     @cached_property
+    def batch_run(self) -> str:
+        """Id of the batch that started it, which Guild may have deleted since; "" if it was not noted."""
+        noted = str(self.attr(BATCH_RUN) or "")
+        return noted if _ID.fullmatch(noted) else ""
+
+    @cached_property
     def proto_origin(self) -> str:
         """The trials' `origin`, for a batch."""
         proto = GuildRun("", f"{self.where}/.guild/proto")
@@ -237,6 +244,7 @@ class Batch:
 
     Attributes:
         key: The trials' `origin`; independent of whether Guild kept the batch's directory.
+        id: Id of Guild's run, also if it was deleted; the key if it is not known.
         operation: Operation of the trials, or of the batch if the project declares it.
         trials: Ids of the trials.
         run: The batch's own run; None if Guild deleted it, as it does at the end of a grid.
@@ -244,6 +252,7 @@ class Batch:
     """
 
     key: str
+    id: str
     operation: str
     trials: list[str] = field(default_factory=list)
     run: GuildRun | None = None
@@ -289,12 +298,12 @@ def guild_home() -> Path | None:
     return home / ".guild" if (home / ".guild").is_dir() else None
 
 
-FORMAT = 4  # changes when the meaning of a cached field changes
+FORMAT = 5  # changes when the meaning of a cached field changes
 # Fields of GuildRun that depend only on the files in _PARTS.
 FIELDS = (
     *("operation", "proto_operation", "origin", "proto_origin", "label", "started"),
     *("wall_seconds", "parents", "trials", "search", "objective"),
-    *("space", "method", "importance", "stamp", "source"),
+    *("space", "method", "importance", "stamp", "source", "batch_run"),
 )
 # Creating, removing or replacing a file changes the time of its folder; the begin or end of a session adds a line to
 # the journal. Guild writes a label in place; a restart, which rewrites other files in place, creates a new lock.
@@ -413,6 +422,7 @@ def batches(runs: Iterable[GuildRun], declared: Iterable[str]) -> list[Batch]:
             own = run.operation in names
             batch = Batch(
                 key=run.proto_origin or run.id,
+                id=run.id,
                 operation=run.operation if own else run.proto_operation,
                 run=run,
                 method="search" if own and "@" not in run.operation else _method(run),
@@ -431,7 +441,8 @@ def batches(runs: Iterable[GuildRun], declared: Iterable[str]) -> list[Batch]:
         if batch is not None:
             batch.trials = sorted({*batch.trials, *(m.id for m in members)})
         elif len(members) > 1:
-            by_key[key] = Batch(key, members[0].operation, sorted(m.id for m in members))
+            noted = next((m.batch_run for m in members if m.batch_run), key)
+            by_key[key] = Batch(key, noted, members[0].operation, sorted(m.id for m in members))
     return list(by_key.values())
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from runcatalog.guild import elsewhere
 from runcatalog.guild.compat import BATCH
-from runcatalog.guild.runs import GuildRun
+from runcatalog.guild.runs import BATCH_RUN
 from runcatalog.search import report, trials
 from runcatalog.search.core import is_value
 from runcatalog.search.space import SearchError
@@ -42,7 +42,8 @@ class Progress:
         self._runs: list[Any] = []
 
     def start(self, trial_run: Any) -> None:
-        """Print a line before a trial."""
+        """Note the batch in a trial, and print a line."""
+        trial_run.write_attr(BATCH_RUN, self._batch.id)
         ended, objective = self._ended()
         point = self._points[len(self._runs)] if len(self._runs) < self._count else {}
         self._runs.append(trial_run)
@@ -60,8 +61,7 @@ class Progress:
         print(f"batch: {finished} of {self._count} trials finished")
         for line in report.table(ended, objective, SHOWN_TRIALS) if objective else ():
             print(line)
-        key = GuildRun(self._runs[0].id, self._runs[0].dir).origin
-        print(f"  to show it: catalog sync && catalog row {key[:8]}", flush=True)
+        print(f"  to show it: catalog sync && catalog row {self._batch.id[:8]}", flush=True)
 
     def _ended(self) -> tuple[list[Trial], Objective | None]:
         """Return the finished trials, and the objective of their values; None without a value."""

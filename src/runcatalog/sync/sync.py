@@ -237,7 +237,7 @@ class Sync:
         self.report.problems.append(f"{run_id[:8]}: {line}")
 
     def _batch_id(self, batch: Batch) -> str:
-        """Return the batch's id: in MLflow if it has one there, else Guild's, else its key."""
+        """Return the batch's id, in MLflow if it has one there."""
         stored = self.index.batch(batch.key)
         if stored is not None:
             return stored.run
@@ -245,7 +245,7 @@ class Sync:
             known = self.index.get(trial)
             if known is not None and known.record.batch and not known.record.reported_by:
                 return known.record.batch
-        return batch.run.id if batch.run else batch.key
+        return batch.id
 
     def _send_batch(self, batch_id: str, batch: Batch, members: list[GuildRun]) -> str:
         """Send a batch's own row; return its MLflow id."""

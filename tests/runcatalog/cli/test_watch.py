@@ -453,8 +453,9 @@ def test_guilds_batches_and_their_trials(shell):
         [prepared.folder() / "guild", "run", "toy:slow", "lr=[1e-3,5e-3]", "-y"],
         cwd=shell.root,
         env=shell.env | {"RECORD_MLFLOW": "off", "GO": str(shell.root / "go")},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     try:
         text, end = "", time.monotonic() + 200
@@ -465,7 +466,12 @@ def test_guilds_batches_and_their_trials(shell):
             text = shell.inside("watch")
         assert text.startswith("2 running")
         assert re.search(r"toy:slow batch .* 0 trials done", text)
+        shell.inside("sync")
     finally:
         (shell.root / "go").touch()
-        assert batch.wait(200) == 0
+        output, _ = batch.communicate(timeout=200)
+    assert batch.returncode == 0
     assert shell.inside("watch").startswith("nothing is running")
+    shell.inside("sync")
+    key = re.findall(r"catalog row (\w{8})\n", output)[-1]
+    assert f"| {key}" in shell.inside(f"row {key}")

@@ -47,7 +47,7 @@ def test_a_run_whose_process_lives_is_running(guild_run, process):
 
 def test_a_batch_that_guild_deletes_after_it_was_read_has_finished(guild_run, process):
     """It became a killed row where a batch ended while it was sent, and stayed one."""
-    batch = Batch("key", "toy:train", run=guild_run)
+    batch = Batch("key", ID, "toy:train", run=guild_run)
     lock(guild_run, process.pid)
     assert batch.end() == ("RUNNING", "")
     process.kill()
@@ -55,7 +55,7 @@ def test_a_batch_that_guild_deletes_after_it_was_read_has_finished(guild_run, pr
     assert batch.end() == (KILLED, GONE)
     shutil.rmtree(guild_run.directory)
     assert batch.end() == ("FINISHED", "")
-    assert Batch("key", "toy:train").end() == ("FINISHED", "")
+    assert Batch("key", "key", "toy:train").end() == ("FINISHED", "")
 
 
 def test_a_process_number_that_is_used_again_is_another_process(guild_run, process):

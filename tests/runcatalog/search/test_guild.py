@@ -370,7 +370,7 @@ def test_a_list_of_values_shows_its_trials_the_best_so_far_and_a_table(project):
     ]
     (key,) = re.fullmatch(r"  to show it: catalog sync && catalog row (\w{8})", told[-1]).groups()
     newest = max((project.home / "runs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
-    assert GuildRun(newest.name, str(newest)).origin.startswith(key)
+    assert GuildRun(newest.name, str(newest)).batch_run.startswith(key)
     assert "batch:" not in project.run("toy:train", "y=[6.0,2.0]", "--stage-trials")
 
 
