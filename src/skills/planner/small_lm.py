@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
 from rl.schedule import rise_and_fall
 from runcatalog import record
-from skills.levels.codes import COLOURS
 from skills.planner import prompts
 from skills.planner.demonstrations import Demonstration
 
@@ -31,9 +30,6 @@ TEMPLATE = (
     "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
     "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
-# Names and numbers are tokens of their own; a phrase between them may become one token.
-_WORDS = "|".join((*COLOURS, *(name.split()[0] for name in prompts.NAMES.values())))
-_SPLIT = rf"\n| ?\d| ?\b(?:{_WORDS})\b|(?:(?! ?\b(?:{_WORDS})\b)[^\d\n])+"
 VOCABULARY = 512
 LENGTH = 1024  # of a conversation, at most [tokens]
 WARM_UP = 0.05  # share of the updates with a rising step size
@@ -56,11 +52,15 @@ class Sizes:
 
 
 def tokenizer_for(texts: Sequence[str]) -> PreTrainedTokenizerFast:
-    """Return a byte-level BPE tokenizer (Sennrich et al. 2016), trained on texts."""
+    """Return a byte-level BPE tokenizer (Sennrich et al. 2016), trained on texts.
+
+    Texts are split as by StarCoder's tokenizer (Li et al. 2023), which llama.cpp has too: into words, single digits and
+    punctuation, with the space before.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(_SPLIT), "isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
     ])  # fmt: skip
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
