@@ -3,13 +3,16 @@
 from collections import Counter
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
 from runcatalog import record
 from skills import planner_model
 from skills.agents.evaluation import FIRST_TRAINING_SEED
-from skills.planner import prompts, small_lm
+from skills.planner import gguf_file, prompts, small_lm
 from skills.planner.demonstrations import Demonstration, demonstrate
 from skills.planner.small_lm import ASSISTANT, END, USER, ImitationTrainer, Sizes, Texts
 
@@ -57,6 +60,37 @@ def test_tokens_are_those_of_the_chat_template(demonstrations: list[Demonstratio
         assert (
             tokens.decode(rows[i][mask[i]]) == f"{prompts.answer(demonstrations[i].subtask)}{END}"
         )
+
+
+def test_a_gguf_file_has_the_model_and_its_tokens(
+    demonstrations: list[Demonstration], tmp_path: Path
+) -> None:
+    """`transformers` reads the files of llama.cpp as well."""
+    tokens = small_lm.tokenizer_for([example.prompt for example in demonstrations])
+    model = small_lm.model_for(Sizes(64, 2, 4), tokens, 1)
+    small_lm.save(model, tokens, tmp_path / "model")
+    gguf_file.convert(tmp_path / "model", tmp_path / "planner.gguf")
+    there = AutoModelForCausalLM.from_pretrained(
+        tmp_path, gguf_file="planner.gguf", dtype=torch.float32
+    )
+    asked = torch.tensor([tokens(demonstrations[0].prompt)["input_ids"]])
+    with torch.no_grad():
+        assert torch.equal(there(asked).logits, model(asked).logits)
+    fields = gguf.GGUFReader(tmp_path / "planner.gguf").fields
+    assert fields["tokenizer.ggml.tokens"].contents() == tokens.convert_ids_to_tokens(
+        range(len(tokens))
+    )
+    assert fields["tokenizer.chat_template"].contents() == small_lm.TEMPLATE
+    assert fields["tokenizer.ggml.eos_token_id"].contents() == tokens.eos_token_id
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(record.UserError, match=r"no config\.json"):
+        gguf_file.convert(tmp_path, tmp_path / "planner.gguf")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(record.UserError, match="no model of Llama's architecture"):
+        gguf_file.convert(tmp_path, tmp_path / "planner.gguf")
+    assert not (tmp_path / "planner.gguf").exists()
 
 
 def test_it_learns_to_plan(demonstrations: list[Demonstration]) -> None:
