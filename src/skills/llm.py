@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from skills.planner.planners import Planner
 
 PLANNERS = (*chat.INTERFACES, "oracle", "random", "goal", "none")
-AGENTS = {"ppo": "all6", "dis": "distill", "con": "continue", "moe": "moe", "nlm": "nlm2"}
+AGENTS = {
+    "ppo": "all6", "dis": "distill", "con": "continue", "moe": "moe", "sub": "subtasks", "nlm": "nlm2",
+}  # fmt: skip
 SEARCH = "search"
 _ADDRESSES = ", ".join(f"{url} for {name}" for name, url in chat.DEFAULT_URL.items())
 RESAMPLES = 10_000  # of the bootstrap intervals of means
@@ -38,8 +40,8 @@ class Config(record.Config):
         "random: any sub-task; goal: always the goal; none: the agent's mission is the whole task", choices=PLANNERS,
     )  # fmt: skip
     agent: str = option(
-        "ppo", "agent: ppo, dis, con, moe, nlm (the newest finished run of skill:all6, distill, "
-        "continue, moe, nlm2), a stage, a folder of a run or checkpoint; search: shortest paths",
+        "ppo", "agent: ppo, dis, con, moe, sub, nlm (the newest finished run of skill:all6, distill, "
+        "continue, moe, subtasks, nlm2), a stage, a folder of a run or checkpoint; search: shortest paths",
     )  # fmt: skip
     model: str = option(
         "", "name of the language model on the server; or the id of a run of skill:planner_model whose "

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
 from runcatalog.record import option
-from textgames.games.config import GAMES
+from textgames.games.config import GAMES, VALIDATION_SET
+from textgames.games.interface import SOKOBAN
 from textgames.learning.options import PlayConfig
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ class Config(PlayConfig):
     copies: int = option(1, "games per level, with different random first actions", low=1)
     wander: int = option(
         0, "largest number of random actions before the solver starts", low=0, high=100
+    )
+    augment: bool = option(
+        False, "Sokoban: turn and mirror every copy of a level at random (data augmentation)"
     )
     teacher: str = option(
         "solver", "source of the actions; chance: random ones, which teach the form of replies alone",
@@ -64,9 +68,13 @@ class Config(PlayConfig):
             raise record.UserError(
                 f"--micro-batch-size: {self.micro_batch_size} does not divide batch-size ({self.batch_size})"
             )
-        if self.copies > 1 and not self.wander:
+        if self.copies > 1 and not (self.wander or self.augment):
             raise record.UserError(
-                "--copies: without random actions all copies are equal; give wander"
+                "--copies: without random actions all copies are equal; give wander or augment"
+            )
+        if self.augment and self.final_levels == VALIDATION_SET:
+            raise record.UserError(
+                "--augment: turned training levels equal validation levels; give final-levels=validation_disjoint"
             )
         further = self.further_games.split()
         if len(set(further) & set(GAMES)) < len(further):
@@ -98,6 +106,8 @@ def main(config: Config) -> dict[str, Any]:
 
     options.check(config)
     memory.check(config)
+    if config.augment and all(game.env != SOKOBAN for game in config.games):
+        raise record.UserError("--augment: only Sokoban's levels are turned")
     options.limit_threads(config)
     with record.start(config, study="textgames") as run:
         loaded = loading.load(config, run, lambda: example_texts.texts(config))
@@ -171,12 +181,14 @@ def game_texts(config: Config, run: record.Run, loaded: Loaded) -> tuple[list[Te
 
     from textgames.learning import demonstrations
 
+    augment = config.augment and config.env == SOKOBAN
     train_seeds, test_seeds = demonstrations.seeds(config, config.train_levels, config.test_levels)
     game_seeds = np.tile(train_seeds, config.copies), test_seeds
     texts = [
         demonstrations.texts(
             config, seeds, loaded.tokenizer, run.seeds.generator("wandering", i),
             safe=config.safe, wander=config.wander, max_length=config.max_length, random=config.teacher == "chance",
+            augment=augment and i == 0,
         )
         for i, seeds in enumerate(game_seeds)
     ]  # fmt: skip

@@ -55,6 +55,11 @@ def _all_of_them_are_benchmarked_and_drawn(
     going_on = project.finished("continue")
     parents = json.loads((going_on / "journal/parents.json").read_text())["parents"]
     assert parents == [student.name]
+    project.good(f"guild run skill:subtasks stage=nlm0 levels=10 workers=2 {SHORT} -y")
+    of_subtasks = project.finished("subtasks")
+    parents = json.loads((of_subtasks / "journal/parents.json").read_text())["parents"]
+    assert parents == [going_on.name]
+    project.good("guild run skill:llm planner=oracle agent=sub stage=nlm0 shared=2 more=2 -y")
     project.good(
         f"guild run skill:moe stage=all0 episodes=40 more=all0 workers=2 {SHORT} {specialists} -y"
     )

@@ -50,6 +50,16 @@ def test_no_level_of_a_test_set_is_used_elsewhere(config, hard):
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.env)
+def test_levels_for_choices_are_those_of_no_training_and_no_test(config):
+    seeds = levels.evaluation(config, "validation_disjoint", 100)
+    assert len(seeds) == 100
+    tests = [levels.evaluation(config, name) for name in ("test", "test_hard")]
+    elsewhere = [*tests, levels.training(config, 3000, levels.FIRST_SFT)]
+    used = {tuple(map(tuple, grid)) for other in elsewhere for grid in grids(config, other)}
+    assert not any(set(forms(grid)) & used for grid in grids(config, seeds))
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.env)
 def test_symmetric_keys_are_equal_for_turned_and_mirrored_grids_alone(config):
     seeds = np.arange(3000)
     keys = levels.symmetric_keys(config, seeds)

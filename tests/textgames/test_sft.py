@@ -363,11 +363,33 @@ def test_a_result_on_a_test_set_is_declared_and_has_its_levels(started) -> None:
     assert len({result["evaluation"]["digest"] for result in results.values()}) == 3
 
 
+def test_augmented_copies_are_turned_and_have_as_many_actions(started) -> None:
+    """As many replies as the level has moves, whatever its position."""
+    started("augmented")
+    own = TRAINED | {"copies": 3, "final_levels": "test"}
+    config = sft.Config(**own | {"augment": True})
+    with record.start(config, study="textgames") as run:
+        loaded = loading.load(config, run, lambda: example_texts.texts(config))
+        turned, validated = sft.game_texts(config, run, loaded)
+        run.finish({})
+    plain, others = (
+        demonstrations.texts(config, seeds, loaded.tokenizer, np.random.default_rng(0))
+        for seeds in demonstrations.seeds(config, 30, 6)
+    )
+    assert len(turned) == 3 * len(plain)
+    texts = {tuple(text.tokens.tolist()) for text in turned}
+    assert len(texts) > 1.5 * len({tuple(text.tokens.tolist()) for text in plain})
+    assert [text.tokens.tolist() for text in validated] == [text.tokens.tolist() for text in others]
+    with pytest.raises(record.UserError, match="--augment: only Sokoban"):
+        sft.main(sft.Config(**own | {"augment": True, "env": "frozenlake"}))
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         ({"batch_size": 10}, "--micro-batch-size: 4 does not divide batch-size"),
         ({"copies": 2}, "--copies: .*give wander"),
+        ({"env": "sokoban", "augment": True}, "--augment: .*final-levels=validation_disjoint"),
         ({"lr": 0.0}, "--lr"),
         (
             {"further_games": "sokoban chess"},

@@ -149,6 +149,21 @@ def test_a_seed_gives_the_same_level_in_every_batch():
     assert len(np.unique(together.reshape(len(SEEDS), -1), axis=0)) > 0.9 * len(SEEDS)
 
 
+def test_a_turned_level_is_the_same_level_in_another_position():
+    cells = sokoban.generate(np.repeat(SEEDS, 20))
+    moved = sokoban.turned(cells, np.random.default_rng(0))
+    assert [*solver.lengths(moved)] == [*solver.lengths(cells)]
+    positions = set()
+    for before, after in zip(cells, moved, strict=True):
+        forms = [np.rot90(before, quarters) for quarters in range(4)]
+        forms += [form[:, ::-1] for form in forms]
+        equal = [number for number, form in enumerate(forms) if (form == after).all()]
+        assert equal
+        if len(equal) == 1:
+            positions.add(equal[0])
+    assert positions == set(range(8))
+
+
 @pytest.mark.parametrize(
     ("flags", "about"),
     [

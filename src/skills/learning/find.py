@@ -10,7 +10,7 @@ from runcatalog.guild import finished_runs
 from runcatalog.record.config import find_folder
 from skills.learning.schedule import SCHEDULES
 
-COMBINED = ("distill", "continue", "moe")  # operations that train an agent from specialists
+COMBINED = ("distill", "continue", "moe", "subtasks")  # operations that train an agent from others
 FOLDER = "agents"  # of the links in the run's directory
 
 

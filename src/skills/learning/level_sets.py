@@ -53,6 +53,13 @@ def left_out(stage: str, validated: int) -> LeftOut:
     return LeftOut(table_of([*tests, symmetric_keys(engine.state())]), validation)
 
 
+def without_evaluated(stage: str, seeds: range) -> NDArray[np.int64]:
+    """Return the seeds whose levels are in no test set and in no validation of the default, int64."""
+    drawn = np.asarray(seeds, np.int64)
+    evaluated = left_out(stage, _VALIDATED).training
+    return drawn[~np.isin(keys(levels(stage, drawn)), evaluated)]
+
+
 @cache
 def _test_keys(stage: str) -> NDArray[np.uint64]:
     """Return the keys of the levels of all test sets of a stage, in all positions."""

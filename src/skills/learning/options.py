@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 from runcatalog import record
 from runcatalog.record import option
 from runcatalog.record.config import checkpoint_folder
-from skills.learning.schedule import BABYAI_SCHEDULE, EPOCH_STEPS, LR, LR_END, SCHEDULES, Schedule
+from skills.learning.schedule import (
+    BABYAI_SCHEDULE,
+    COMPOSITE,
+    EPOCH_STEPS,
+    LR,
+    LR_END,
+    SCHEDULES,
+    Schedule,
+)
 
 if TYPE_CHECKING:
     from rl.ppo import PPOSettings
@@ -225,6 +233,30 @@ class Config(PPO):
     def pretrained_path(self) -> Path | None:
         """Return the folder of the checkpoint to start from."""
         return checkpoint_folder("pretrained", self.pretrained) if self.pretrained else None
+
+
+@dataclass(frozen=True)
+class SubtaskConfig(Config):
+    """Flags of `skill:subtasks`."""
+
+    stage: str = option("nlm2", "stage of the composite task", choices=COMPOSITE)
+    epochs: int = option(1, "epochs of epoch-steps", low=1)
+    levels: int = option(
+        3000, "levels of the composite task that the pretrained agent plays with the oracle's sub-tasks; the "
+        "training's levels are the states in which these begin, about five each", low=10, high=1_000_000,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.env:
+            raise record.UserError("--env: sub-tasks are those of a stage")
+        if not self.pretrained:
+            raise record.UserError("--pretrained: the agent to start from is missing")
+
+    @property
+    def task(self) -> str:
+        """See `Common`."""
+        return f"sub-tasks of {self.stage}"
 
 
 @dataclass(frozen=True)

@@ -227,8 +227,8 @@ class PPOTrainer(Trainer[RecurrentPPO, Config]):
     def make_learner(self) -> RecurrentPPO:
         """See `Trainer`."""
         config = self.config
-        levels, self.validation_levels = training_levels(config)
-        if not isinstance(levels, str) and (left_out := config.bank - len(levels)):
+        levels, self.validation_levels = self.training_levels()
+        if config.env and (left_out := config.bank - len(levels)):
             self.run.event(
                 f"{left_out} of {config.bank} levels are left out: they are validation or test levels"
             )
@@ -243,6 +243,10 @@ class PPOTrainer(Trainer[RecurrentPPO, Config]):
             self.run.seeds,
             self.training_engine,
         )
+
+    def training_levels(self) -> tuple[str | Levels, str | Levels]:
+        """Return the levels of training and of validation, see `skills.levels.engine.Engine`."""
+        return training_levels(self.config)
 
     def initialise(self) -> None:
         """See `Trainer`; the flag is `pretrained`."""

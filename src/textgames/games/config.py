@@ -12,7 +12,9 @@ GAMES = (BANDIT, SOKOBAN, FROZENLAKE)
 _SIZES = {BANDIT: 0, SOKOBAN: 6, FROZENLAKE: 4}
 _LEAST = {BANDIT: 0, SOKOBAN: 5, FROZENLAKE: 2}
 ORDERS = ("shuffled", "low-first", "high-first")
-SETS = (VALIDATION_SET, TEST_SET, HARD_TEST_SET) = ("validation", "test", "test_hard")
+SETS = (VALIDATION_SET, DISJOINT_VALIDATION_SET, TEST_SET, HARD_TEST_SET) = (
+    "validation", "validation_disjoint", "test", "test_hard",
+)  # fmt: skip
 """Sets of levels that a model is judged on, see `levels`; the hard one has none of one or two moves."""
 
 

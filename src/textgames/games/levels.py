@@ -11,7 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runcatalog import record
-from textgames.games.config import HARD_TEST_SET, VALIDATION_SET, GameConfig
+from textgames.games.config import (
+    DISJOINT_VALIDATION_SET,
+    HARD_TEST_SET,
+    VALIDATION_SET,
+    GameConfig,
+)
 from textgames.games.interface import BANDIT, FROZENLAKE, SOKOBAN
 
 FIRST = {SOKOBAN: 10_000, FROZENLAKE: 100_000, BANDIT: 100_000}
@@ -115,11 +120,24 @@ def evaluation(config: GameConfig, name: str, count: int = VALIDATION) -> NDArra
     """
     if name == VALIDATION_SET:
         return validation(config, count)
+    if name == DISJOINT_VALIDATION_SET:
+        return disjoint_validation(config, count)
     return held_out(config, count, hard=name == HARD_TEST_SET)
 
 
+def disjoint_validation(config: GameConfig, count: int = VALIDATION) -> NDArray[np.int64]:
+    """Return seeds for choices on levels like those of the test sets: no training has them, and no test, int64 [count].
+
+    Raises:
+        UserError: See `held_out`.
+    """
+    if config.env == BANDIT:
+        return 2 * FIRST_TEST + np.arange(count, dtype=np.int64)
+    return held_out(config, count, after=int(held_out(config, hard=True)[-1]))
+
+
 def held_out(
-    config: GameConfig, count: int = VALIDATION, *, hard: bool = False
+    config: GameConfig, count: int = VALIDATION, *, hard: bool = False, after: int = 0
 ) -> NDArray[np.int64]:
     """Return seeds of a test set in rising order, int64 [count]; no two have the same level.
 
@@ -130,6 +148,7 @@ def held_out(
         config: The flags.
         count: Number of seeds.
         hard: Leave out levels that a shortest solution of less than `HARD` moves solves (without slips).
+        after: Only seeds above this one.
 
     Raises:
         UserError: There are fewer such levels among `MOST_TRIED` seeds.
@@ -150,6 +169,7 @@ def held_out(
         new = ~np.isin(keys, known)
         known = np.union1d(known, keys)
         seeds = np.sort(seeds[first_of_key[new]])
+        seeds = seeds[seeds > after]
         if hard:
             seeds = seeds[_moves(config, seeds) >= HARD]
         found = np.concatenate([found, seeds])

@@ -104,6 +104,16 @@ def generate(
     return cells
 
 
+def turned(cells: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Return levels, uint8 [n, size, size], each in one of its eight positions at random: turned and mirrored."""
+    position, moved = rng.integers(8, size=len(cells)), np.empty_like(cells)
+    for k in range(8):
+        which = position == k
+        rotated = np.rot90(cells[which], k % 4, (1, 2))
+        moved[which] = rotated[:, :, ::-1] if k >= 4 else rotated
+    return moved
+
+
 @part
 def direction(action):  # type: ignore[no-untyped-def]
     """Return the change of row and column of an action, 1 to 4."""

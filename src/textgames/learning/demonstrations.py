@@ -15,6 +15,7 @@ from textgames.games import levels, solver, wording
 from textgames.games.bandit import HIGH
 from textgames.games.config import make_game
 from textgames.games.interface import BANDIT, FROZENLAKE, NONE, Game
+from textgames.games.sokoban import Sokoban, turned
 from textgames.games.wording import THINK
 from textgames.learning.options import PlayConfig
 from textgames.models.chat_template import chat_parts
@@ -51,6 +52,7 @@ def texts(
     wander: int = 0,
     max_length: int = 1 << 30,
     random: bool = False,
+    augment: bool = False,
 ) -> list[Text]:
     """Return the texts of games: a text per game with `context=whole`, otherwise a text per action.
 
@@ -67,12 +69,16 @@ def texts(
         wander: Largest number of random actions before the solver starts; they are shown, but not trained on.
         max_length: Length of a text [tokens]; turns beyond it are left out.
         random: All actions are random, `max_turns` per game.
+        augment: Sokoban: turn and mirror the levels at random.
     """
     conversations = _Conversations(config, tokenizer, len(game_seeds), max_length)
     game = make_game(config)
     game.reset(game_seeds)
+    if augment:
+        assert isinstance(game, Sokoban)
+        game.load(turned(game.cells, rng))
     first_solved = rng.integers(wander + 1, size=len(game_seeds))
-    from_start = not wander and not random
+    from_start = not wander and not random and not augment
     plans = solver.solutions(config, game_seeds, safe=safe) if from_start else None
     planner = _Planner(game, plans, safe)
     active, turn = np.arange(len(game_seeds)), 0

@@ -38,8 +38,8 @@ class PlayConfig(ModelConfig, GameConfig):
         500, "validation games that are played together", low=1, resumable=True
     )
     final_levels: str = option(
-        VALIDATION_SET, "levels that the result is measured on: validation, or a test set, for settings that "
-        "will not be changed by its numbers",
+        VALIDATION_SET, "levels that the result is measured on: validation; validation_disjoint, no level of which is "
+        "in a training, turned or mirrored; or a test set, for settings that will not be changed by its numbers",
         choices=SETS,
     )  # fmt: skip
 
