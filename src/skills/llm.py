@@ -69,8 +69,8 @@ class Config(record.Config):
         "a box, picking up a wrong object",
     )  # fmt: skip
     careful: bool = option(
-        False, "mask laying down a key where the sub-task is not to pick up another; the oracle also has a key lifted "
-        "that blocks the way",
+        False, "mask laying down a key where the sub-task is not to pick up another, and in or next to a doorway; the "
+        "oracle also has a key lifted that blocks the way",
     )  # fmt: skip
     timeout: float = option(120, "limit of a request [s]", low=0, low_open=True, resumable=True)
     retries: int = option(3, "repetitions of a request", low=0, high=20, resumable=True)

@@ -20,7 +20,7 @@ from skills.agents.network import Network, Shape, initial_weights, named_views
 from skills.agents.policy import NetworkAgent, sample_actions
 from skills.learning import level_sets
 from skills.levels import codes
-from skills.levels.codes import ACTIONS, COLOURS, DOOR, KEY, NLM, PICKUP, TYPE_MASK
+from skills.levels.codes import ACTIONS, COLOURS, DOOR, KEY, NLM, PICKUP, TYPE_MASK, WALL
 from skills.levels.engine import Engine
 from skills.levels.generate import levels
 from skills.levels.minigrid.env import SkillsEnv
@@ -233,12 +233,13 @@ def test_a_replayed_memory_is_that_of_an_episode_with_the_sub_task_as_its_missio
     assert changed > 5
 
 
-def test_a_careful_executor_lays_keys_down_only_to_pick_up_others() -> None:
+def test_a_careful_executor_lays_keys_down_only_to_pick_up_others_and_in_no_doorway() -> None:
     class Watching(AnyAction):
         def __init__(self) -> None:
             super().__init__()
             self.subtasks: dict[int, str] = {}
             self.laid_for: list[str] = []
+            self.in_doorways = 0
 
         def begin(self, n, subtask, level) -> None:
             self.subtasks[n] = subtask
@@ -246,7 +247,12 @@ def test_a_careful_executor_lays_keys_down_only_to_pick_up_others() -> None:
         def act(self, step, withheld):
             actions = super().act(step, withheld)
             dropped = (step.image[:, 3, 6, 0] == KEY) & (actions == codes.DROP)
+            dropped &= step.image[:, 3, 5, 0] == codes.EMPTY
             self.laid_for += [self.subtasks[n].split(" the ")[0] for n in np.flatnonzero(dropped)]
+            left, right, beyond = (step.image[:, x, y, 0] for x, y in ((2, 5), (4, 5), (3, 4)))
+            beside = (left == DOOR) | (right == DOOR) | (beyond == DOOR)
+            between = (left == WALL) & (right == WALL)
+            self.in_doorways += int((dropped & (beside | between)).sum())
             return actions
 
     free, careful = Watching(), Watching()
@@ -254,6 +260,8 @@ def test_a_careful_executor_lays_keys_down_only_to_pick_up_others() -> None:
     _episodes(RandomPlanner(record.Seeds(1)), careful, careful=True).play()
     assert len(set(free.laid_for)) > 1
     assert set(careful.laid_for) == {"pick up"}
+    assert free.in_doorways > 0
+    assert careful.in_doorways == 0
 
 
 def test_the_oracle_has_a_key_lifted_that_blocks_the_way() -> None:

@@ -73,7 +73,8 @@ class EpisodeRunner:
         patience: Steps after which a sub-task is given up.
         guarded: Whether to mask actions that are known to end the task (`Scenes.forbidden`), which agents of single
             verbs did not learn to avoid.
-        careful: Whether to mask laying down an object where the sub-task is not to pick up another.
+        careful: Whether to mask laying down an object where the sub-task is not to pick up another, and in or next to
+            a doorway.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class EpisodeRunner:
         if not self._guarded:
             withheld[:] = False
         if self._careful:
-            withheld[:, DROP] |= self._wanted[:, 0] != PKP
+            withheld[:, DROP] |= (self._wanted[:, 0] != PKP) | self._scenes.before_doorway()
         self._now = self._engine.step(self._executor.act(self._now, withheld))
         self._count(self._now)
 

@@ -27,6 +27,7 @@ from skills.levels.codes import (
     PKP,
     TOGGLE,
     VIEW,
+    WALL,
 )
 from skills.levels.engine import Step
 
@@ -123,6 +124,23 @@ class Scenes:
         actions[:, TOGGLE] = kind == BOX
         return actions
 
+    def before_doorway(self) -> NDArray[np.bool_]:
+        """Return whether the cell in front of each agent is a doorway, or next to one, by what is observed, bool [N].
+
+        A doorway is a door, or a cell between two walls.
+        """
+        kinds = np.pad(self._cells[..., 0], ((0, 0), (2, 2), (2, 2)))
+        wall = kinds == WALL
+        between = (_shifted(wall, 0, 1) & _shifted(wall, 0, -1)) | (
+            _shifted(wall, 1, 0) & _shifted(wall, -1, 0)
+        )
+        doorway = (kinds == DOOR) | (between & ~wall)
+        near = doorway.copy()
+        for right, down in _AHEAD.tolist():
+            near |= _shifted(doorway, down, right)
+        x, y = (self._agent[:, :2] + _AHEAD[self._agent[:, 2]]).T
+        return near[np.arange(len(near)), y + 2, x + 2]
+
     def observed(self, n: int) -> int:
         """Return the number of different objects (kind and colour) observed so far."""
         return len(self._observed[n])
@@ -170,6 +188,11 @@ class Scenes:
                     distances[cell] = distances[y, x] + 1
                     queue.append((x + dx, y + dy))
         return distances
+
+
+def _shifted(grids: NDArray[np.bool_], down: int, right: int) -> NDArray[np.bool_]:
+    """Return what each cell has at a distance of rows and columns, [N, height, width]; past the edge the other side."""
+    return np.roll(grids, (-down, -right), (1, 2))
 
 
 def _inside(grid: NDArray, y: int, x: int) -> bool:
