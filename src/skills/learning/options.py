@@ -242,7 +242,7 @@ class SubtaskConfig(Config):
     stage: str = option("nlm2", "stage of the composite task", choices=COMPOSITE)
     epochs: int = option(1, "epochs of epoch-steps", low=1)
     levels: int = option(
-        3000, "levels of the composite task that the pretrained agent plays with the oracle's sub-tasks; the "
+        1500, "levels of the composite task that the pretrained agent plays with the oracle's sub-tasks; the "
         "training's levels are the states in which these begin, about five each", low=10, high=1_000_000,
     )  # fmt: skip
 
