@@ -15,7 +15,19 @@ from skills.learning import level_sets
 from skills.learning import subtasks as training
 from skills.learning.ppo import Learner
 from skills.learning.subtasks import ListedLevels
-from skills.levels.codes import KEY, PKP, TARGET, TYPE_MASK, mission_text
+from skills.levels.codes import (
+    BALL,
+    BOX,
+    CLEAR,
+    DROP,
+    EMPTY,
+    KEY,
+    PKP,
+    TARGET,
+    TYPE_MASK,
+    WALL,
+    mission_text,
+)  # fmt: skip
 from skills.levels.content import keys
 from skills.levels.generate import levels
 from skills.levels.solver import solutions
@@ -54,6 +66,44 @@ def test_the_shortest_path_to_its_target_fulfils_a_subtask(drawn: Levels) -> Non
         carrying += level.mission[0, 0] == PKP and level.carried[0, 0] & TYPE_MASK == KEY
     assert solved > 0.9 * len(drawn) > 50
     assert carrying > 0
+
+
+def test_a_key_on_a_bottleneck_separates_cells_and_fails_the_subtask(drawn: Levels) -> None:
+    marked = (drawn.cells & CLEAR > 0).reshape(len(drawn), -1).sum(1)
+    assert marked.min() >= 1
+    for n in range(0, len(drawn), 9):
+        kinds = drawn.cells[n] & TYPE_MASK
+        free = {(int(y), int(x)) for y, x in np.argwhere(~np.isin(kinds, (WALL, BALL, BOX)))}
+        for y, x in sorted(free):
+            others = free - {(y, x)}
+            around = [c for c in ((y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1)) if c in others]
+            # Every neighbour is reached from the first one, or the cell alone connects them.
+            reached, border = set(around[:1]), around[:1]
+            while border:
+                v, u = border.pop()
+                new = {(v - 1, u), (v + 1, u), (v, u - 1), (v, u + 1)} & others - reached
+                reached |= new
+                border += new
+            cuts = not set(around) <= reached
+            assert bool(drawn.cells[n, y, x] & CLEAR) == (cuts and kinds[y, x] == EMPTY)
+
+
+def test_laying_a_key_on_a_bottleneck_ends_the_episode(drawn: Levels) -> None:
+    ended = allowed = 0
+    steps = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]])
+    for n in range(len(drawn)):
+        level = drawn[n : n + 1]
+        x, y = level.agent[0, :2] + steps[level.agent[0, 2]]
+        cell = int(level.cells[0, y, x])
+        if not level.carried[0, 0] or cell & TYPE_MASK != EMPTY:
+            continue
+        environments = ListedLevels(drawn, 1)
+        environments.reset(np.array([n]))
+        step = environments.step(np.array([DROP]))
+        assert not step.reward[0]
+        assert bool(step.terminated[0]) == bool(cell & CLEAR)
+        ended, allowed = ended + bool(cell & CLEAR), allowed + (not cell & CLEAR)
+    assert min(ended, allowed) > 0
 
 
 def test_training_seeds_have_no_level_that_is_evaluated() -> None:

@@ -1,8 +1,9 @@
 """Cells, actions and missions as numbers. Indices of types, colours and actions are minigrid's own.
 
-A cell is one uint16: type in bits 0-3, colour in bits 4-6, state of a door in bits 7-8, and three marks of its object:
+A cell is one uint16: type in bits 0-3, colour in bits 4-6, state of a door in bits 7-8, and four marks:
 TARGET for the target of the mission, TOOL for the key of a lock on the path to it, FIXED for the object that the target
-is to be put next to. An object keeps its marks when it is carried.
+is to be put next to. An object keeps its marks when it is carried. CLEAR marks an empty cell: the mission fails when an
+object is laid down there; only levels of sub-tasks have it.
 
 A mission is four uint8: verb, colour, type, place. Place is BabyAI's location word, relative to the agent's start;
 missions of this project's levels have none. The verb PUT, BabyAI's "put A next to B", has two objects: colour, type and
@@ -25,7 +26,7 @@ ACTIONS, VIEW = 7, 7
 
 COLOUR_SHIFT, STATE_SHIFT = 4, 7
 TYPE_MASK, THREE_BITS, TWO_BITS = 15, 7, 3
-TARGET, TOOL, FIXED = 1 << 9, 1 << 10, 1 << 11
+TARGET, TOOL, FIXED, CLEAR = 1 << 9, 1 << 10, 1 << 11, 1 << 12
 BORDER = WALL | GREY << COLOUR_SHIFT  # a wall, and all cells outside of the grid
 
 VERBS = ("gtg", "gto", "pkp", "tgl", "nlm")

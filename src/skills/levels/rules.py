@@ -11,6 +11,7 @@ import numpy as np
 from rl.kernels import part
 from skills.levels.codes import (
     BOX,
+    CLEAR,
     CLOSED,
     COLOUR_SHIFT,
     DOOR,
@@ -144,6 +145,8 @@ def is_next_to_fixed(cells, at, stride):  # type: ignore[no-untyped-def]
 def verify(cells, info, stride, action, front, before):  # type: ignore[no-untyped-def]
     """Return whether an action on the cell `front`, which was `before`, fulfils or fails the mission."""
     verb, strict = info[VERB], info[STRICT] != 0
+    if action == DROP and before & CLEAR and np.int64(cells[front]) != before:
+        return FAILURE
     if verb == GTO:  # facing the target, which cannot have been moved before it was faced
         now = np.int64(cells[info[AT] + ahead(info[DIRECTION], stride)])
         stayed = action >= PICKUP

@@ -1,7 +1,8 @@
 """Levels that begin where a planner gives a sub-task, to train and test agents that carry out sub-tasks.
 
 In the levels of a single verb an agent begins with an empty hand. Within the composite task a sub-task may begin with a
-key in the hand, in an open door, or beside a key that was laid down.
+key in the hand, in an open door, or beside a key that was laid down. An object laid down where it cuts the level in two
+blocks the rest of the task, so a sub-task fails by it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import label
 
 from skills.agents.policy import Agent
+from skills.levels.codes import BALL, BOX, CLEAR, EMPTY, TYPE_MASK, WALL
 from skills.levels.engine import Step
 from skills.levels.state import Levels
 from skills.planner.episodes import EpisodeRunner
@@ -49,9 +52,26 @@ class Recorder(Executor):
 
 def level_of(level: Levels, subtask: str) -> Levels:
     """Return a level of the composite task, in any of its states, as one whose mission is a sub-task."""
-    return replace(
-        aimed(level, subtask), mission=code(subtask)[None], steps=np.zeros_like(level.steps)
-    )
+    goal = aimed(level, subtask)
+    cells = np.where(bottlenecks(goal.cells[0]), goal.cells | CLEAR, goal.cells)
+    steps = np.zeros_like(level.steps)
+    return replace(goal, cells=cells, mission=code(subtask)[None], steps=steps)
+
+
+def bottlenecks(cells: NDArray[np.uint16]) -> NDArray[np.bool_]:
+    """Return the empty cells that alone connect parts of a level, bool [height, width]; cells: uint16 [height, width].
+
+    Doors count as open, and keys as free cells: they can be lifted.
+    """
+    kinds = cells & TYPE_MASK
+    free = ~np.isin(kinds, (WALL, BALL, BOX))
+    _, parts = label(free)
+    cut = np.zeros_like(free)
+    for place in zip(*np.nonzero(kinds == EMPTY), strict=True):
+        free[place] = False
+        cut[place] = label(free)[1] > parts
+        free[place] = True
+    return cut
 
 
 def subtask_levels(
