@@ -30,8 +30,8 @@ from runcatalog.text import links, markdown, sentences
 
 # With the comment above the page, it has at most 120 lines and 15 kB.
 MAX_LINES, MAX_BYTES = 118, 14_850
-# Rows of a list, of which a page that is too long shows fewer.
-_LENGTHS = (10, 6, 4, 2, 1)
+# Rows of the lists of failures and of what never ran, and of the other lists; a page that is too long shows fewer.
+_LENGTHS = ((10, 10), (6, 6), (6, 4), (6, 2), (4, 2), (2, 2), (1, 1))
 _LEGEND = """\
 - **Run it again**: `catalog rerun ID` checks out the run's commit, repeats it and compares. By hand: the id leads to \
 its entry; check out its commit, paste the array above the table, then the command.
@@ -86,13 +86,13 @@ def front_page(project: Project, data: PageData, studies: Sequence[StudyPage]) -
     """
     results = Results(project, data)
     content = ""
-    for length in _LENGTHS:
+    for failures, length in _LENGTHS:
         sections = {
             "Results": _results(results, data, studies, length),
             "Studies": _studies(data, studies, length),
             "Newest": _newest(data, length),
-            "Failures": _failures(results, data, length),
-            "Never run": _never_run(data, length),
+            "Failures": _failures(results, data, failures),
+            "Never run": _never_run(data, failures),
             "Machines": machines.inventory(project, data, length),
             "How to read": _LEGEND,
         }
