@@ -44,7 +44,27 @@ def test_a_server_without_structured_output_is_asked_without_it() -> None:
     with ChatServer(answer) as server:
         asks = _chat("openai", server.url)
         assert asks.ask(ASKED, SCHEMA) == asks.ask(ASKED, SCHEMA) == "explore"
-    assert ["response_format" in body for body in server.chats] == [True, False, False]
+    assert ["response_format" in body for body in server.chats] == [True, True, False, False]
+
+
+def test_a_server_that_has_another_form_of_a_schema_gets_that() -> None:
+    """llama-cpp-python 0.3 answers OpenAI's form with a server error that quotes its own."""
+    fault = (
+        "1 validation error: {'type': 'literal_error', 'loc': ('body', 'response_format', 'type'), "
+        "'msg': \"Input should be 'text' or 'json_object'\", 'input': 'json_schema'}"
+    )
+
+    def answer(path, body):
+        if body["response_format"]["type"] == "json_schema":
+            return 500, {"error": {"message": fault, "type": "internal_server_error"}}
+        assert body["response_format"] == {"type": "json_object", "schema": SCHEMA}
+        return 200, "explore"
+
+    with ChatServer(answer) as server:
+        asks = _chat("openai", server.url)
+        assert asks.ask(ASKED, SCHEMA) == asks.ask(ASKED, SCHEMA) == "explore"
+    types = [body["response_format"]["type"] for body in server.chats]
+    assert types == ["json_schema", "json_object", "json_object"]
 
 
 def test_a_missing_model_is_named() -> None:

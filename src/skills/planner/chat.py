@@ -1,8 +1,8 @@
 """Client of language models behind HTTP: Ollama's chat interface, and OpenAI's, which many servers implement.
 
 Ollama: `POST /api/chat` with `format`, a JSON schema that constrains the answer, and `POST /api/show`, to check that a
-model exists. OpenAI: `POST /v1/chat/completions` with `response_format`; after a server has refused that field, it is
-left out. A server may ignore it, so answers are always validated.
+model exists. OpenAI: `POST /v1/chat/completions` with `response_format`: a JSON schema as OpenAI has it; after a server
+has refused that, as llama-cpp-python has it; then none. A server may ignore it, so answers are always validated.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Chat:
     retries: int
     seed: int = 1
     pause: float = 0.5
-    _constrained: bool = field(default=True, init=False)
+    _refused_forms: int = field(default=0, init=False)
 
     def check(self) -> None:
         """Check that the server answers and has the model.
@@ -122,15 +122,18 @@ class Chat:
         body = self._common(messages) | {
             "temperature": 0, "seed": self.seed, "max_tokens": MAX_TOKENS,
         }  # fmt: skip
-        if self._constrained:
-            wanted = {"name": "answer", "strict": True, "schema": schema}
-            form = {"response_format": {"type": "json_schema", "json_schema": wanted}}
+        named = {"name": "answer", "strict": True, "schema": schema}
+        forms: list[dict[str, Any]] = [
+            {"response_format": {"type": "json_schema", "json_schema": named}},
+            {"response_format": {"type": "json_object", "schema": schema}},
+        ]
+        for number in range(self._refused_forms, len(forms)):
             try:
-                return self._request("/v1/chat/completions", body | form)
+                return self._request("/v1/chat/completions", body | forms[number])
             except record.UserError as error:
-                if "response_format" not in str(error) and "json_schema" not in str(error):
+                if not _is_about_form(str(error)):
                     raise
-                self._constrained = False
+                self._refused_forms = max(self._refused_forms, number + 1)
         return self._request("/v1/chat/completions", body)
 
     def _request(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -144,7 +147,7 @@ class Chat:
                 if response.status < 300:
                     return self._content(path, response)
                 text = _error_text(response.body)
-                if response.status not in _TRANSIENT:
+                if response.status not in _TRANSIENT or _is_about_form(text):
                     raise self._refused(response, text)
                 why = text or _line(response.reason)
                 failure = record.RunFailed(
@@ -273,6 +276,11 @@ def _parsed(body: bytes) -> Any:
     if is_nested_deeply(content):
         raise ValueError("nested too deeply")
     return content
+
+
+def _is_about_form(text: str) -> bool:
+    """Return whether an error is about the form of answers; llama-cpp-python sends it as a server error, 500."""
+    return "response_format" in text or "json_schema" in text
 
 
 def _error_text(body: bytes) -> str:
