@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from skills.agents import checkpoints
-from skills.agents.evaluation import (
-    FIRST_TRAINING_SEED,
-    TEST_SEEDS,
-    VALIDATION_SEEDS,
-    Episodes,
-    play_sampled_and_greedy,
-)
-from skills.learning.level_sets import without_evaluated
+from skills.agents.evaluation import FIRST_TRAINING_SEED, Episodes, play_sampled_and_greedy
+from skills.learning.level_sets import FIRST_SET, VALIDATION_SET, level_seeds, without_evaluated
 from skills.learning.options import SubtaskConfig
 from skills.learning.results import level_outcomes
 from skills.learning.trainer import PPOTrainer
@@ -23,10 +15,8 @@ from skills.levels.engine import Engine, Step
 from skills.levels.state import Levels
 from skills.planner.subtask_levels import subtask_levels
 
-VALIDATED, TESTED = (
-    100,
-    200,
-)  # levels of the composite task with the sub-tasks of a validation, of the test
+VALIDATED, TESTED = 100, 200
+"""Levels of the composite task whose sub-tasks are those of a validation, and of the test."""
 
 
 class ListedLevels:
@@ -62,11 +52,12 @@ class SubtaskTrainer(PPOTrainer):
         stage = self.config.stage
         seeds = range(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + self.config.levels)
         training = self._levels("training", without_evaluated(stage, seeds))
-        return training, self._levels("validation", VALIDATION_SEEDS[:VALIDATED])
+        validation = level_seeds(stage, VALIDATION_SET, VALIDATED)
+        return training, self._levels("validation", validation)
 
     def test(self) -> dict[str, Episodes]:
         """See `Trainer`; every sub-task of the test levels once."""
-        levels = self._levels("test", TEST_SEEDS[:TESTED])
+        levels = self._levels("test", level_seeds(self.config.stage, FIRST_SET, TESTED))
         contents = levels.contents()
         self.run.declare_evaluation("test", f"test levels of {self.config.task}", contents=contents)
         uniform = self.run.seeds.generator("test", 0)
@@ -77,13 +68,12 @@ class SubtaskTrainer(PPOTrainer):
         self.outcomes = [level_outcomes(contents, episodes)]
         return episodes
 
-    def _levels(self, name: str, seeds: Sequence[int]) -> Levels:
+    def _levels(self, name: str, seeds: NDArray[np.int64]) -> Levels:
         """Return the levels of a set; saved, so that a resumed run has the same ones at once."""
         path = self.run.directory / f"{name}_levels.npz"
         if not path.exists():
             made = subtask_levels(
-                self.config.stage, np.asarray(seeds, np.int64),
-                checkpoints.load(self.config.pretrained_path()),
+                self.config.stage, seeds, checkpoints.load(self.config.pretrained_path()),
                 self.run.seeds.generator(f"{name} levels"),
                 lambda done: self.run.progress(done, len(seeds), "level"),
             )  # fmt: skip
