@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runcatalog import record
 from skills.learning.options import SubtaskConfig
-from skills.learning.results import objective_and_metrics
-
-if TYPE_CHECKING:
-    from skills.agents.evaluation import Episodes
-    from skills.learning.subtasks import SubtaskTrainer
 
 
 @dataclass(frozen=True)
@@ -35,22 +30,7 @@ def main(config: Config) -> dict[str, Any]:
             trainer.checkpoint()  # every save_interval updates
         episodes = trainer.test()
         trainer.run.digest_weights(trainer.tensors())
-        return trainer.run.finish(result(config, trainer, episodes))
-
-
-def result(
-    config: Config, trainer: SubtaskTrainer, episodes: dict[str, Episodes]
-) -> dict[str, Any]:
-    """Return the record's result: the share of sub-tasks carried out, with sampled actions."""
-    objective, metrics = objective_and_metrics(episodes, trainer.update)
-    trainer.run.log(metrics, trainer.update)
-    return {
-        "objective": objective,
-        "metrics": metrics,
-        "outcomes": trainer.outcomes,
-        "env_steps": trainer.steps,
-        "task": config.task,
-    }
+        return trainer.run.finish(trainer.result(episodes))
 
 
 if __name__ == "__main__":

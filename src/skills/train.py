@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runcatalog import record
 from skills.learning.options import Config
-from skills.learning.results import objective_and_metrics
-
-if TYPE_CHECKING:
-    from skills.agents.evaluation import Episodes
-    from skills.learning.trainer import PPOTrainer
 
 
 def main(config: Config) -> dict[str, Any]:
@@ -33,21 +28,10 @@ def main(config: Config) -> dict[str, Any]:
             trainer.checkpoint()  # every save_interval updates
         episodes = trainer.test()
         trainer.run.digest_weights(trainer.tensors())
-        return trainer.run.finish(result(config, trainer, episodes))
-
-
-def result(config: Config, trainer: PPOTrainer, episodes: dict[str, Episodes]) -> dict[str, Any]:
-    """Return the record's result: the success rate in the test episodes, with sampled actions."""
-    objective, metrics = objective_and_metrics(episodes, trainer.update)
-    trainer.run.log(metrics, trainer.update)
-    return {
-        "objective": objective,
-        "metrics": metrics,
-        "outcomes": trainer.outcomes,
-        "env_steps": trainer.steps,
-        "task": config.task,
-        "variant": {"recurrent": config.recurrent, "frozen": config.frozen, "pretrained": bool(config.pretrained)},
-    }  # fmt: skip
+        variant = {
+            "recurrent": config.recurrent, "frozen": config.frozen, "pretrained": bool(config.pretrained),
+        }  # fmt: skip
+        return trainer.run.finish(trainer.result(episodes) | {"variant": variant})
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from skills.agents.policy import NetworkAgent
 from skills.learning.level_sets import FIRST_SET, LeftOut, declare_levels, left_out
 from skills.learning.options import Common, Config
 from skills.learning.ppo import Learner, RecurrentPPO, thread_pool, use_one_torch_thread
-from skills.learning.results import level_outcomes
+from skills.learning.results import level_outcomes, objective_and_metrics
 from skills.learning.schedule import Schedule
 from skills.levels.codes import PUT
 from skills.levels.engine import Engine
@@ -264,6 +264,18 @@ class PPOTrainer(Trainer[RecurrentPPO, Config]):
             )
         self.learner.weights.numpy()[:] = pretrained.network.flat
         self.run.add_parent(pretrained.run_id)
+
+    def result(self, episodes: dict[str, Episodes]) -> dict[str, Any]:
+        """Return the record's result, success in the test episodes with sampled actions, and log its metrics."""
+        objective, metrics = objective_and_metrics(episodes, self.update)
+        self.run.log(metrics, self.update)
+        return {
+            "objective": objective,
+            "metrics": metrics,
+            "outcomes": self.outcomes,
+            "env_steps": self.steps,
+            "task": self.config.task,
+        }
 
 
 def training_levels(config: Config) -> tuple[str | Levels, str | Levels]:
