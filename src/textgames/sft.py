@@ -107,7 +107,7 @@ def main(config: Config) -> dict[str, Any]:
     options.check(config)
     memory.check(config)
     if config.augment and all(game.env != SOKOBAN for game in config.games):
-        raise record.UserError("--augment: only Sokoban's levels are turned")
+        raise record.UserError("--augment: only Sokoban's levels are turned; give augment=no")
     options.limit_threads(config)
     with record.start(config, study="textgames") as run:
         loaded = loading.load(config, run, lambda: example_texts.texts(config))
