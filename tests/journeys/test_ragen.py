@@ -34,8 +34,8 @@ def finished_copy(run: Path, learning_rate: float, score: float) -> None:
 
 def test_a_model_is_trained_evaluated_and_searched_for(project: Project) -> None:
     project.good(
-        f"guild run ragen:sft env=frozenlake {TINY} {PLAY} max-turns=3 train-levels=32 test-levels=4 epochs=1 augment=no "
-        "final-levels=validation val-data-num=8 -y"
+        f"guild run ragen:sft env=frozenlake {TINY} {PLAY} max-turns=3 train-levels=32 test-levels=4 epochs=1 "
+        "augment=no final-levels=validation val-data-num=8 -y"
     )
     model = project.finished("sft")
     assert json.loads((model / "artifacts/model/config.json").read_text())["model_type"] == "qwen2"
