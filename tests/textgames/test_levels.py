@@ -59,6 +59,31 @@ def test_levels_for_choices_are_those_of_no_training_and_no_test(config):
     assert not any(set(forms(grid)) & used for grid in grids(config, seeds))
 
 
+@pytest.fixture
+def few_used(monkeypatch):
+    """The test sets leave out the levels of 500 seeds of each training instead of 40,000."""
+    caches = (levels._used_keys, levels._held_out_keys)
+    monkeypatch.setattr(levels, "USED", 500)
+    for cache in caches:
+        cache.cache_clear()
+    yield
+    for cache in caches:
+        cache.cache_clear()
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.env)
+def test_a_training_on_more_levels_than_the_test_sets_leave_out_has_none_of_theirs(
+    few_used, config
+):
+    trained = levels.training(config, 2000, levels.FIRST_SFT)
+    assert len(trained) == 2000
+    assert trained[-1] > levels.FIRST_SFT + levels.USED
+    used = {tuple(map(tuple, grid)) for grid in grids(config, trained)}
+    for name in ("test", "test_hard", "validation_disjoint"):
+        tested = levels.evaluation(config, name, 500)
+        assert not any(set(forms(grid)) & used for grid in grids(config, tested))
+
+
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.env)
 def test_symmetric_keys_are_equal_for_turned_and_mirrored_grids_alone(config):
     seeds = np.arange(3000)

@@ -7,6 +7,9 @@ one of the levels that a training may have used.
 
 from __future__ import annotations
 
+import contextlib
+import functools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +17,7 @@ from runcatalog import record
 from textgames.games.config import (
     DISJOINT_VALIDATION_SET,
     HARD_TEST_SET,
+    TEST_SET,
     VALIDATION_SET,
     GameConfig,
 )
@@ -80,7 +84,8 @@ def training(
 ) -> NDArray[np.int64]:
     """Return training seeds in rising order, int64 [count].
 
-    Seeds with the level of a validation seed are left out. (RAGEN keeps them.)
+    Seeds with the level of a validation seed are left out. (RAGEN keeps them.) So are those with a level of a test set,
+    which only seeds beyond the first `USED` can have.
 
     Args:
         config: The flags.
@@ -96,7 +101,8 @@ def training(
     start, missing, tried = FIRST[config.env] if first is None else first, count, 0
     while missing > 0:
         seeds = start + np.arange(max(2 * missing, 100), dtype=np.int64)
-        allowed = seeds[~np.isin(level_keys(config, seeds), excluded_keys)][:missing]
+        allowed = seeds[~np.isin(level_keys(config, seeds), excluded_keys)]
+        allowed = _without_held_out(config, allowed[:missing], excluded)
         parts.append(allowed)
         start, missing, tried = start + len(seeds), missing - len(allowed), tried + len(seeds)
         if missing and tried > 100 * count + 10_000:
@@ -105,6 +111,28 @@ def training(
                 "validation; use more cells"
             )
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def _without_held_out(
+    config: GameConfig, seeds: NDArray[np.int64], count: int
+) -> NDArray[np.int64]:
+    """Return the seeds without a level, turned or mirrored, of the first `count` of a test set."""
+    ranges = [(first <= seeds) & (seeds < first + USED) for first in _firsts(config)]
+    beyond = ~np.any(ranges, axis=0)
+    if config.env == BANDIT or not beyond.any():
+        return seeds
+    beyond[beyond] = np.isin(symmetric_keys(config, seeds[beyond]), _held_out_keys(config, count))
+    return seeds[~beyond]
+
+
+@functools.lru_cache(maxsize=1)  # seeds are looked for in several parts
+def _held_out_keys(config: GameConfig, count: int) -> NDArray[np.bytes_]:
+    """Return keys, see `symmetric_keys`, of the first `count` levels of the test sets and of `validation_disjoint`."""
+    found = []
+    for name in (TEST_SET, HARD_TEST_SET, DISJOINT_VALIDATION_SET):
+        with contextlib.suppress(record.UserError):  # without such levels nothing is tested on them
+            found.append(symmetric_keys(config, evaluation(config, name, count)))
+    return np.concatenate(found) if found else np.zeros(0, "S1")
 
 
 def evaluation(config: GameConfig, name: str, count: int = VALIDATION) -> NDArray[np.int64]:
@@ -159,9 +187,7 @@ def held_out(
                 "--levels: the bandit has no hard test set, every game is a pull"
             )
         return FIRST_TEST + np.arange(count, dtype=np.int64)
-    firsts = sorted({FIRST[config.env], FIRST_SFT})
-    used = [symmetric_keys(config, first + np.arange(USED, dtype=np.int64)) for first in firsts]
-    known = np.unique(np.concatenate(used))
+    known = _used_keys(config)
     found = np.zeros(0, np.int64)
     for start in range(FIRST_TEST, FIRST_TEST + MOST_TRIED, BLOCK):
         seeds = start + np.arange(BLOCK, dtype=np.int64)
@@ -179,6 +205,20 @@ def held_out(
         f"--val-data-num: {count}, but only {len(found)} levels of this kind are in no training; give fewer, or use "
         "more cells"
     )
+
+
+def _firsts(config: GameConfig) -> list[int]:
+    """Return the first seeds of reinforcement learning and of supervised training."""
+    return sorted({FIRST[config.env], FIRST_SFT})
+
+
+@functools.lru_cache(maxsize=1)  # a run looks for the levels of several sets
+def _used_keys(config: GameConfig) -> NDArray[np.bytes_]:
+    """Return the keys, see `symmetric_keys`, of the levels that a test set leaves out."""
+    used = [
+        symmetric_keys(config, first + np.arange(USED, dtype=np.int64)) for first in _firsts(config)
+    ]
+    return np.unique(np.concatenate(used))
 
 
 def _moves(config: GameConfig, seeds: NDArray[np.int64]) -> NDArray[np.int64]:
