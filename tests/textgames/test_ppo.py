@@ -18,7 +18,8 @@ from tests.textgames.learners import (
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from textgames.learning.ppo import kl_divergence, policy_losses, shuffled_by_group
-from textgames.models import scoring
+from textgames.models import branch_attention, prefix_sharing, scoring
+from textgames.models.prefix_sharing import pack
 from textgames.models.scoring import Batch, Critic, log_probs
 from textgames.models.trajectories import Text
 
@@ -81,17 +82,25 @@ def branches(rng, count=8):
 
 
 @pytest.mark.parametrize("all_tokens", [False, True])
-def test_shared_prefixes_are_computed_once_with_equal_results(all_tokens):
-    rng, shared = np.random.default_rng(7), 0
+@pytest.mark.parametrize("branching", [False, True])
+def test_shared_prefixes_are_computed_once_with_equal_results(all_tokens, branching, monkeypatch):
+    monkeypatch.setattr(prefix_sharing, "GATHERING", 0)  # so that short texts are worth groups
+    rng, shared, grouped = np.random.default_rng(7), 0, 0
     for _ in range(10):
         model, texts = small_model().eval(), [trajectory.texts[0] for trajectory in branches(rng)]
+        if branching:
+            branch_attention.enable(model)
         rng.shuffle(texts)
         plain, tree = (
-            Batch.of(texts, torch.device("cpu"), all_tokens=all_tokens, sharing_cost=cost)
+            Batch.of(
+                texts, torch.device("cpu"), all_tokens=all_tokens, sharing_cost=cost,
+                branching=branch_attention.is_enabled(model),
+            )
             for cost in (0, int(rng.integers(1, 200)))
-        )
+        )  # fmt: skip
         assert tree.inputs["input_ids"].numel() <= plain.inputs["input_ids"].numel()
         shared += len(tree.inputs) > 1
+        grouped += "branches" in tree.inputs
         gradients = []
         for batch in (plain, tree):
             model.zero_grad()
@@ -103,6 +112,41 @@ def test_shared_prefixes_are_computed_once_with_equal_results(all_tokens):
         for actual, expected in zip(*gradients, strict=True):
             torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-3)
     assert shared > 5
+    assert (grouped > 3) == branching
+
+
+def test_long_replies_to_a_prompt_look_at_it_and_themselves_alone():
+    rng = np.random.default_rng(3)
+    prompt, replies = rng.integers(VOCABULARY, size=60), rng.integers(VOCABULARY, size=(12, 30))
+    replies[:, 0] = np.arange(12)
+    texts = [np.concatenate([prompt, reply]) for reply in replies]
+    dense, grouped = (pack(texts, 1000, branching=branching) for branching in (False, True))
+    assert dense.visible.shape == (1, 420, 420)
+    assert grouped.visible is None
+    assert (grouped.tokens == dense.tokens).all()
+    pairs = sum(group.queries.size * group.keys.shape[1] for group in grouped.groups)
+    assert pairs == 90 * 90 + 11 * 30 * 90
+    assert pairs < dense.visible.size / 4
+    seen = {q: set() for q in range(420)}
+    for queries, keys, first in grouped.groups:
+        for row, at in enumerate(queries):
+            for number, place in enumerate(at):
+                seen[place] |= set(keys[row, : first[row] + number + 1])
+    assert [sorted(seen[q]) for q in range(420)] == [list(np.flatnonzero(row)) for row in dense.visible[0]]  # fmt: skip
+
+
+def test_a_model_that_can_branch_answers_as_before():
+    model = small_model().eval()
+    tokens = torch.from_numpy(np.random.default_rng(1).integers(VOCABULARY, size=(3, 9)))
+    mask = torch.ones_like(tokens)
+    mask[1, :4] = 0
+    expected = model(input_ids=tokens, attention_mask=mask).logits
+    branch_attention.enable(model)
+    assert branch_attention.is_enabled(model)
+    assert torch.equal(model(input_ids=tokens, attention_mask=mask).logits, expected)
+    other = Gemma2ForCausalLM(Gemma2Config(**SIZES, head_dim=8, attn_implementation="eager"))
+    branch_attention.enable(other)
+    assert not branch_attention.is_enabled(other)
 
 
 def test_equal_trajectories_of_a_game_are_computed_once():

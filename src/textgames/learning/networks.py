@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from textgames.models import branch_attention
 from textgames.models.distributed import Ranks
 from textgames.models.scoring import Batch, Critic, Scorer, prefix_sharing_cost
 from textgames.models.trajectories import Text
@@ -62,6 +63,8 @@ class Networks:
         self._micro_batch_size, self._all_tokens = micro_batch_size, all_tokens
         self._scorer = Scorer(policy)
         self._reference = None if reference is None else Scorer(reference)
+        for model in filter(None, (policy, reference, critic and critic.body)):
+            branch_attention.enable(model)
         for module in filter(None, (self._scorer, self._reference, critic)):
             self.ranks.shard(module, bf16=bf16)
         self.trained = [weight for weight in policy.parameters() if weight.requires_grad]
@@ -98,7 +101,10 @@ class Networks:
         for rows, counts in self.ranks.micro_batches(self._grouped(texts)):
             flat = [text for row in rows for text in texts[row]]
             cost = prefix_sharing_cost(self.policy)
-            batch = Batch.of(flat, self.device, all_tokens=self._all_tokens, sharing_cost=cost)
+            batch = Batch.of(
+                flat, self.device, all_tokens=self._all_tokens, sharing_cost=cost,
+                branching=branch_attention.is_enabled(self.policy),
+            )  # fmt: skip
             yield MicroBatch(rows, batch, counts)
 
     @contextmanager

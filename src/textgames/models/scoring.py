@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 
 from textgames.compat import attention_implementation
+from textgames.models.branch_attention import NAME, Branches
 from textgames.models.prefix_sharing import pack
 from textgames.models.trajectories import Text
 
@@ -27,7 +28,7 @@ class Batch:
     """Texts that are computed together; equal texts are computed once.
 
     Attributes:
-        inputs: Inputs of a decoder, at least `input_ids`, int64 [R, L].
+        inputs: Inputs of a decoder, at least `input_ids`, int64 [R, L]; `branches` for `branch_attention`.
         predictors: Positions in `inputs` whose outputs predict the trained tokens, row times L plus column, int64 [M];
             in order of distinct texts and their tokens.
         targets: The trained tokens, int64 [M].
@@ -35,7 +36,7 @@ class Batch:
         counts: Number of trained tokens of every text; their sum is N.
     """
 
-    inputs: dict[str, Tensor]
+    inputs: dict[str, Any]
     predictors: Tensor
     targets: Tensor
     expand: Tensor
@@ -49,6 +50,7 @@ class Batch:
         *,
         all_tokens: bool = False,
         sharing_cost: int = 0,
+        branching: bool = False,
     ) -> Batch:
         """Return texts as a batch.
 
@@ -57,17 +59,24 @@ class Batch:
             device: Device of the tensors.
             all_tokens: See `Text.trained_turns`.
             sharing_cost: See `prefix_sharing.pack`; 0: common prefixes are not shared.
+            branching: See `branch_attention.is_enabled`.
         """
         index, texts, trained = _distinct(texts, all_tokens)
         # Tokens after the last predictor are not needed.
         needed = [text.tokens[: at[-1]] for text, at in zip(texts, trained, strict=True)]
-        packed = pack(needed, sharing_cost) if sharing_cost else None
+        packed = pack(needed, sharing_cost, branching=branching) if sharing_cost else None
+        inputs: dict[str, Any]
         if packed:
             inputs = {
                 "input_ids": torch.from_numpy(packed.tokens),
                 "position_ids": torch.from_numpy(packed.positions),
-                "attention_mask": torch.from_numpy(packed.visible)[:, None],
             }
+            if packed.visible is None:
+                inputs["branches"] = Branches.of(packed.groups, packed.outputs)
+                # Not used; without a mask of this form transformers makes one.
+                inputs["attention_mask"] = torch.ones(1, 1, 1, 1, dtype=torch.bool)
+            else:
+                inputs["attention_mask"] = torch.from_numpy(packed.visible)[:, None]
             predictors = [places[at - 1] for places, at in zip(packed.places, trained, strict=True)]
         else:
             # Padding follows all trained tokens, so a causal model needs no mask for it.
@@ -114,7 +123,8 @@ def prefix_sharing_cost(model: Any) -> int:
     """
     config = model.config
     plain = all(kind == "full_attention" for kind in getattr(config, "layer_types", None) or ())
-    return 4 * config.hidden_size if plain and attention_implementation(config) == "sdpa" else 0
+    masked = attention_implementation(config) in ("sdpa", NAME)
+    return 4 * config.hidden_size if plain and masked else 0
 
 
 def predictor_states(model: Any, batch: Batch) -> Tensor:
