@@ -33,7 +33,8 @@ def seeds(config: PlayConfig, train: int, test: int) -> tuple[NDArray[np.int64],
     excluded = max(levels.VALIDATION, config.val_data_num)
     solvable, first = np.zeros(0, np.int64), levels.FIRST_SFT
     while True:
-        new = levels.training(config, 2 * (train + test), first, excluded)
+        # After 16,000 levels about one in four further ones is not among them.
+        new = levels.training(config, train + 8 * test, first, excluded)
         solved = [solution is not None for solution in solver.solutions(config, new)]
         solvable, first = np.concatenate([solvable, new[solved]]), int(new[-1]) + 1
         keys = levels.level_keys(config, solvable)
