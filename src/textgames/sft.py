@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from runcatalog import record
 from runcatalog.record import option
 from textgames.games.config import GAMES, VALIDATION_SET
-from textgames.games.interface import SOKOBAN
-from textgames.learning.options import PlayConfig
+from textgames.games.interface import FROZENLAKE, SOKOBAN
+from textgames.learning.options import OPTIMAL, SOLVER, TEACHERS, PlayConfig
 
 if TYPE_CHECKING:
     import torch
@@ -40,11 +40,12 @@ class Config(PlayConfig):
         False, "Sokoban: turn and mirror every copy of a level at random (data augmentation)"
     )
     teacher: str = option(
-        "solver", "source of the actions; chance: random ones, which teach the form of replies alone",
-        choices=("solver", "chance"),
+        SOLVER, "source of the actions: solver, shortest solutions; optimal, FrozenLake's actions with the highest "
+        "probability of success within max-turns; chance, random ones, which teach the form of replies alone",
+        choices=TEACHERS,
     )  # fmt: skip
     safe: bool = option(
-        False, "FrozenLake: in every state the shortest way without slips; no: the way for the seed's slips"
+        False, "FrozenLake's solver: in every state the shortest way without slips; no: the way for the seed's slips"
     )  # fmt: skip
     epochs: int = option(5, "passes over the texts", low=1)
     lr: float = option(
@@ -76,6 +77,8 @@ class Config(PlayConfig):
             raise record.UserError(
                 "--augment: turned training levels equal validation levels; give final-levels=validation_disjoint"
             )
+        if self.safe and self.teacher != SOLVER:
+            raise record.UserError(f"--safe: belongs to teacher=solver, not {self.teacher}")
         further = self.further_games.split()
         if len(set(further) & set(GAMES)) < len(further):
             raise record.UserError(
@@ -108,6 +111,8 @@ def main(config: Config) -> dict[str, Any]:
     memory.check(config)
     if config.augment and all(game.env != SOKOBAN for game in config.games):
         raise record.UserError("--augment: only Sokoban's levels are turned; give augment=no")
+    if config.teacher == OPTIMAL and all(game.env != FROZENLAKE for game in config.games):
+        raise record.UserError("--teacher: optimal is FrozenLake's; give teacher=solver")
     options.limit_threads(config)
     with record.start(config, study="textgames") as run:
         loaded = loading.load(config, run, lambda: example_texts.texts(config))
@@ -187,7 +192,7 @@ def game_texts(config: Config, run: record.Run, loaded: Loaded) -> tuple[list[Te
     texts = [
         demonstrations.texts(
             config, seeds, loaded.tokenizer, run.seeds.generator("wandering", i),
-            safe=config.safe, wander=config.wander, max_length=config.max_length, random=config.teacher == "chance",
+            safe=config.safe, wander=config.wander, max_length=config.max_length, teacher=config.teacher,
             augment=augment and i == 0,
         )
         for i, seeds in enumerate(game_seeds)

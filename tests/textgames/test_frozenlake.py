@@ -131,6 +131,27 @@ def test_random_players_succeed_as_often_as_computed():
         assert game.success.mean() == pytest.approx(exact[turn], abs=4 * 0.5 / np.sqrt(20_000))
 
 
+@pytest.mark.parametrize("slippery", [True, False])
+def test_optimal_actions_are_those_of_value_iteration_on_gymnasiums_table(slippery):
+    cells, player, _ = frozenlake.generate(SEEDS[:12])
+    for turns in (1, 4, 25):
+        found = bounds.frozenlake_actions(cells, turns, slippery)
+        for n, start in enumerate(player):
+            table, grid = peer(cells[n], start, slippery), cells[n].reshape(-1)
+            value = (grid == frozenlake.GOAL).astype(float)
+            for left in range(turns):
+                quality = np.array([
+                    [sum(p * value[to] for p, to, _, _ in table[cell][action]) for action in range(4)]
+                    for cell in range(16)
+                ])  # fmt: skip
+                if left < turns - 1:
+                    value = np.where(grid == frozenlake.FROZEN, quality.max(1), value)
+            for cell in np.flatnonzero(grid == frozenlake.FROZEN):
+                chosen = found[n, cell] - 1
+                assert quality[cell, chosen] == pytest.approx(quality[cell].max(), abs=1e-8)
+                assert (quality[cell, :chosen] < quality[cell].max() - 1e-10).all()  # the first one
+
+
 @pytest.mark.parametrize("safe", [False, True])
 def test_solutions_reach_the_goal(safe):
     config = GameConfig(env="frozenlake")

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from runcatalog import record
 from runcatalog.record.evaluation import outcomes_of
 from textgames import sft
-from textgames.games import example_texts, levels, solver, wording
+from textgames.games import bounds, example_texts, levels, solver, wording
 from textgames.games.config import make_game
 from textgames.learning import demonstrations
 from textgames.learning.demonstrations import texts
@@ -390,6 +390,7 @@ def test_augmented_copies_are_turned_and_have_as_many_actions(started) -> None:
         ({"batch_size": 10}, "--micro-batch-size: 4 does not divide batch-size"),
         ({"copies": 2}, "--copies: .*give wander"),
         ({"env": "sokoban", "augment": True}, "--augment: .*final-levels=validation_disjoint"),
+        ({"safe": True, "teacher": "optimal"}, "--safe: belongs to teacher=solver"),
         ({"lr": 0.0}, "--lr"),
         (
             {"further_games": "sokoban chess"},
@@ -409,13 +410,45 @@ def test_a_length_into_which_nothing_fits_is_named(started) -> None:
 
 
 @pytest.mark.parametrize("context", ["whole", "last"])
+def test_optimal_demonstrations_succeed_more_often_than_shortest_ways(context, tokenizer):
+    """Played with the optimal actions, games succeed as often as the optimal player, within the sampling error."""
+    config = sft.Config(**GAMES["lake"], context=context, think=False, prompt="grid", max_turns=25)
+    chosen = levels.training(config, 600)
+    best = bounds.success_rates(config, chosen, config.max_steps).optimal[:, -1].mean()
+    share = {}
+    for name, flags in {"optimal": {"teacher": "optimal"}, "shortest": {"safe": True}}.items():
+        game, rng = make_game(config), np.random.default_rng(0)
+        game.reset(chosen)
+        replies = iter(
+            re.findall("<answer>.*?</answer>", tokenizer.decode(text.tokens[text.turns >= 0]))
+            for text in texts(config, chosen, tokenizer, rng, **flags)
+        )
+        if context == "whole":
+            for b, actions in enumerate(replies):
+                for reply in actions:
+                    game.step(np.array([wording.parse(game, reply)]), np.array([b]))
+        else:
+            while len(active := np.flatnonzero(~game.done)):
+                actions = [wording.parse(game, next(replies)[0]) for _ in active]
+                game.step(np.array(actions), active)
+        share[name] = game.success.mean()
+    assert share["optimal"] > share["shortest"] + 0.1
+    assert share["optimal"] == pytest.approx(best, abs=4 * 0.5 / np.sqrt(len(chosen)))
+
+
+def test_a_player_that_a_game_has_not_is_refused(started) -> None:
+    with pytest.raises(record.UserError, match="--teacher: optimal is FrozenLake's"):
+        trained(started, "run", env="sokoban", teacher="optimal")
+
+
+@pytest.mark.parametrize("context", ["whole", "last"])
 @pytest.mark.parametrize("env", ["bandit", "sokoban", "frozenlake"])
 def test_random_demonstrations_have_uniform_actions_and_at_most_the_allowed_turns(
     env, context, tokenizer
 ):
     config = sft.Config(env=env, context=context, think=False, max_turns=3)
     chosen = levels.training(config, 300)
-    examples = texts(config, chosen, tokenizer, np.random.default_rng(4), random=True)
+    examples = texts(config, chosen, tokenizer, np.random.default_rng(4), teacher="chance")
     replies = [
         tokenizer.decode(text.tokens[text.turns == turn])
         for text in examples

@@ -70,8 +70,39 @@ def frozenlake_rates(
     cells: NDArray[np.uint8], player: NDArray[np.int64], turns: int, slippery: bool
 ) -> SuccessRates:
     """Return the success rates on FrozenLake maps, uint8 [n, size, size], from the cells `player`, int64 [n]."""
-    count, size = cells.shape[:2]
-    grid, rows = cells.reshape(count, -1), np.arange(count)
+    rows = np.arange(len(cells))
+    goal = (cells.reshape(len(cells), -1) == GOAL).astype(np.float64)
+    random, best = goal.copy(), goal
+    rates = SuccessRates(np.empty((len(cells), turns)), np.empty((len(cells), turns)))
+    for turn in range(turns):
+        random = _before(cells, random, _after(cells, random, slippery).mean(1))
+        best = _before(cells, best, _after(cells, best, slippery).max(1))
+        rates.random[:, turn], rates.optimal[:, turn] = random[rows, player], best[rows, player]
+    return rates
+
+
+def frozenlake_actions(cells: NDArray[np.uint8], turns: int, slippery: bool) -> NDArray[np.int64]:
+    """Return the first action 1 to 4 with the highest probability of success within `turns`, by value iteration.
+
+    Args:
+        cells: Maps, uint8 [n, size, size].
+        turns: At least 1.
+        slippery: See `FrozenLake`.
+
+    Returns:
+        int64 [n, cell].
+    """
+    best = (cells.reshape(len(cells), -1) == GOAL).astype(np.float64)
+    for _ in range(turns - 1):
+        best = _before(cells, best, _after(cells, best, slippery).max(1))
+    return _after(cells, best, slippery).round(9).argmax(1) + 1  # ties, whatever the order of sums
+
+
+def _after(
+    cells: NDArray[np.uint8], value: NDArray[np.float64], slippery: bool
+) -> NDArray[np.float64]:
+    """Return the mean of the next cells' values for every action and cell, float64 [n, 4, cell]."""
+    size = cells.shape[1]
     y, x = np.divmod(np.arange(size**2), size)
     edge = size - 1
     to = np.stack(
@@ -80,17 +111,15 @@ def frozenlake_rates(
             y * size + np.minimum(x + 1, edge), np.maximum(y - 1, 0) * size + x,
         ]
     )  # fmt: skip
-    ended = grid != frozenlake.FROZEN
-    random, best = (grid == GOAL).astype(np.float64), (grid == GOAL).astype(np.float64)
-    rates = SuccessRates(np.empty((count, turns)), np.empty((count, turns)))
-    for turn in range(turns):
-        for value, rate, choose in ((random, rates.random, np.mean), (best, rates.optimal, np.max)):
-            moved = value[:, to]
-            if slippery:
-                moved = (moved + np.roll(moved, 1, 1) + np.roll(moved, -1, 1)) / 3
-            value[:] = np.where(ended, value, choose(moved, 1))
-            rate[:, turn] = value[rows, player]
-    return rates
+    moved = value[:, to]
+    return (moved + np.roll(moved, 1, 1) + np.roll(moved, -1, 1)) / 3 if slippery else moved
+
+
+def _before(
+    cells: NDArray[np.uint8], value: NDArray[np.float64], chosen: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the values with one more turn; a game has ended in a hole or at the goal."""
+    return np.where(cells.reshape(len(cells), -1) == frozenlake.FROZEN, chosen, value)
 
 
 def sokoban_random(cells: NDArray[np.uint8], turns: int) -> NDArray[np.float64]:

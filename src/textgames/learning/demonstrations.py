@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 
 from textgames.games import levels, solver, wording
 from textgames.games.bandit import HIGH
+from textgames.games.bounds import frozenlake_actions
 from textgames.games.config import make_game
+from textgames.games.frozenlake import FrozenLake
 from textgames.games.interface import BANDIT, FROZENLAKE, NONE, Game
 from textgames.games.sokoban import Sokoban, turned
 from textgames.games.wording import THINK
-from textgames.learning.options import PlayConfig
+from textgames.learning.options import CHANCE, OPTIMAL, SOLVER, PlayConfig
 from textgames.models.chat_template import chat_parts
 from textgames.models.trajectories import Text
 
@@ -52,7 +54,7 @@ def texts(
     safe: bool = False,
     wander: int = 0,
     max_length: int = 1 << 30,
-    random: bool = False,
+    teacher: str = SOLVER,
     augment: bool = False,
 ) -> list[Text]:
     """Return the texts of games: a text per game with `context=whole`, otherwise a text per action.
@@ -69,7 +71,7 @@ def texts(
             that succeed with the slips of the seed, as in RAGEN.
         wander: Largest number of random actions before the solver starts; they are shown, but not trained on.
         max_length: Length of a text [tokens]; turns beyond it are left out.
-        random: All actions are random, `max_turns` per game.
+        teacher: One of `TEACHERS`. Random actions are `max_turns` per game.
         augment: Sokoban: turn and mirror the levels at random.
     """
     conversations = _Conversations(config, tokenizer, len(game_seeds), max_length)
@@ -78,10 +80,14 @@ def texts(
     if augment:
         assert isinstance(game, Sokoban)
         game.load(turned(game.cells, rng))
+    random = teacher == CHANCE
     first_solved = rng.integers(wander + 1, size=len(game_seeds))
-    from_start = not wander and not random and not augment
-    plans = solver.solutions(config, game_seeds, safe=safe) if from_start else None
-    planner = _Planner(game, plans, safe)
+    if teacher == OPTIMAL and isinstance(game, FrozenLake):
+        planner: _Planner | _BestPlayer = _BestPlayer(game, config.max_turns, config.slippery)
+    else:
+        from_start = not wander and not random and not augment
+        plans = solver.solutions(config, game_seeds, safe=safe) if from_start else None
+        planner = _Planner(game, plans, safe)
     active, turn = np.arange(len(game_seeds)), 0
     while len(active) and not (random and turn == config.max_turns):
         conversations.add_messages(game, active)
@@ -131,6 +137,18 @@ class _Planner:
             slips = None if self._safe else game.slips(which)
             return solver.walk(game.cells[which], game.player[which], slips)
         return solver.solve(game.cells[which])
+
+
+class _BestPlayer:
+    """FrozenLake's optimal actions in every cell, whatever the turn: those with `turns` turns left."""
+
+    def __init__(self, game: FrozenLake, turns: int, slippery: bool) -> None:
+        self._game = game
+        self._table = frozenlake_actions(game.cells, turns, slippery)
+
+    def actions(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the next action in the games `which`."""
+        return self._table[which, self._game.player[which]]
 
 
 class _Conversations:

@@ -10,6 +10,8 @@ from textgames.games.config import SETS, VALIDATION_SET, GameConfig
 from textgames.models.loading import ModelConfig
 
 MAX_VALIDATION_GAMES = 100_000
+TEACHERS = (SOLVER, OPTIMAL, CHANCE) = ("solver", "optimal", "chance")
+"""Sources of the actions that supervised training imitates."""
 TEMPLATE_TOKENS = 8  # tokens of a chat template around a message, at most
 
 
