@@ -12,6 +12,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
+from textgames.models import branch_attention, kv_cache
 from textgames.models.kv_cache import KVCache
 
 VOCABULARY = 40
@@ -93,6 +94,59 @@ def test_equal_prompts_are_computed_once():
         conversations = [
             conversation + chunk for conversation, chunk in zip(conversations, chunks, strict=True)
         ]
+
+
+@pytest.mark.parametrize("kind", ["qwen", "llama"])
+@pytest.mark.parametrize(
+    "equal", [0, 2], ids=["from the first token on", "from the third token on"]
+)
+def test_a_long_beginning_of_conversations_that_part_is_kept_once(kind, equal, monkeypatch):
+    """Turns, dropped conversations and a cut into the shared beginning give the logits of no cache."""
+    monkeypatch.setattr(kv_cache, "SHARED", 20)
+    model, rng = small_model(kind), np.random.default_rng(4)
+    branch_attention.enable(model)
+    prompts = [rng.integers(VOCABULARY, size=n).tolist() for n in (30, 21, 25)]
+    which = [0, 2, 0, 1, 0, 2, 2, 0]
+    cache, conversations = KVCache(model, 8), [list(prompts[i]) for i in which]
+
+    def check(logits):
+        assert cache.lengths.tolist() == [len(conversations[row]) for row in cache.rows]
+        for row, actual in zip(cache.rows, logits, strict=True):
+            expected = logits_without_cache(model, conversations[row])
+            torch.testing.assert_close(actual, expected, atol=2e-5, rtol=1e-4)
+
+    def reply(length):
+        for step in range(length):
+            tokens = rng.integers(VOCABULARY, size=len(cache.rows))
+            if step < equal:
+                tokens[:] = 7
+            logits = cache.add_one(torch.from_numpy(tokens), torch.ones(len(tokens), dtype=bool))
+            for row, token in zip(cache.rows, tokens.tolist(), strict=True):
+                conversations[row].append(token)
+        check(logits)
+
+    check(cache.add(conversations))
+    columns, before = cache.columns, [list(each) for each in conversations]
+    reply(4)
+    # Three prompts and at most eight replies, instead of eight conversations.
+    assert cache.size <= (3 * (30 + equal) + 8 * 4) * 2 * 2 * 16
+    cache.cut(columns)
+    conversations = before
+    for turn in range(3):
+        chunks = [rng.integers(VOCABULARY, size=rng.integers(1, 9)).tolist() for _ in cache.rows]
+        logits = cache.add(chunks)
+        for row, chunk in zip(cache.rows, chunks, strict=True):
+            conversations[row] += chunk
+        check(logits)
+        reply(3)
+        cache.keep(np.arange(len(cache.rows)) % 4 != turn)
+    assert len(cache.rows) == 3
+
+
+def test_a_model_with_attention_windows_computes_as_before():
+    model = small_model("gemma")
+    branch_attention.enable(model)
+    assert not branch_attention.is_enabled(model)
 
 
 def test_the_cache_is_packed_when_much_of_it_is_empty():

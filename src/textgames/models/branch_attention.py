@@ -1,14 +1,19 @@
-"""Attention of packed texts, in which a token after a shared prefix looks at the places of its own text alone.
+"""Attention of texts that begin alike: the keys and values of a shared prefix are computed and kept once.
 
-Attention with a mask over a whole row computes every pair of its places and drops those of other texts. Here the new
-tokens of every text are a row of queries, and the places of its text a row of keys.
+In packed texts (`Branches`), attention with a mask over a whole row computes every pair of its places and drops those
+of other texts. Here the new tokens of every text are a row of queries, and the places of its text a row of keys. While
+replies are generated (`SharedPrefix`), the queries of all conversations with a prefix are multiplied with its keys at
+once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from textgames.compat import attention_implementation
@@ -46,16 +51,142 @@ class Branches(NamedTuple):
         return Branches(groups, self.outputs.to(device))  # type: ignore[arg-type]
 
 
+class SharedPrefix:
+    """Keys and values with which several conversations begin, kept once for all of them.
+
+    Args:
+        layers: Keys and values of every layer, [P, K, c, D] each.
+        visible: The columns in use, bool [P, c].
+        owner: Prefix of every conversation, int64 [n].
+    """
+
+    def __init__(
+        self, layers: Sequence[tuple[Tensor, Tensor]], visible: Tensor, owner: NDArray[np.int64]
+    ) -> None:
+        self._layers = list(layers)
+        self._show(visible)
+        self._assign(owner)
+
+    @property
+    def columns(self) -> int:
+        """Number of columns of the prefixes."""
+        return self._visible.shape[1]
+
+    @property
+    def lengths(self) -> Tensor:
+        """Number of tokens in every conversation's prefix, int64 [n]."""
+        return self._visible.sum(1)[self._owner]
+
+    @property
+    def size(self) -> int:
+        """Number of kept values."""
+        return sum(part.numel() for layer in self._layers for part in layer)
+
+    def take(self, rows: NDArray[np.int64]) -> None:
+        """Keep conversations, int64 [m], with repetitions, and the prefixes of these."""
+        self._assign(self._owner.cpu().numpy()[rows])
+
+    def cut(self, columns: int) -> None:
+        """Keep the first columns."""
+        self._show(self._visible[:, :columns])
+        self._layers = [
+            (keys[:, :, :columns], values[:, :, :columns]) for keys, values in self._layers
+        ]
+
+    def _show(self, visible: Tensor) -> None:
+        self._visible = visible
+        self._hidden = None if visible.all() else ~visible
+
+    def _assign(self, owner: NDArray[np.int64]) -> None:
+        used, owner = np.unique(owner, return_inverse=True)
+        device = self._visible.device
+        if len(used) < len(self._visible):
+            kept = torch.from_numpy(used).to(device)
+            self._show(self._visible[kept])
+            self._layers = [(keys[kept], values[kept]) for keys, values in self._layers]
+        # The conversations of every prefix, padded to the same number, and where a conversation is among them.
+        counts = np.bincount(owner, minlength=1)
+        order = np.argsort(owner, kind="stable")
+        rank = np.empty_like(owner)
+        rank[order] = np.arange(len(owner)) - np.repeat(counts.cumsum() - counts, counts)
+        slots = np.zeros((len(used), counts.max(initial=0)), np.int64)
+        slots[owner, rank] = np.arange(len(owner))
+        places = owner * slots.shape[1] + rank
+        self._owner, self._slots, self._places = (
+            torch.from_numpy(part).to(device) for part in (owner, slots, places)
+        )
+
+    def attend(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        scaling: float,
+    ) -> Tensor:
+        """Return the outputs of attention to a conversation's prefix and its own tokens, [n, L, H, D].
+
+        Args:
+            layer: Index of the layer.
+            query: Of new tokens [n, H, L, D].
+            key: Of a conversation's own tokens, the new ones last [n, K, o, D].
+            value: [n, K, o, D].
+            mask: Which own tokens a new one looks at, bool [n, 1, L, o]; None: those up to itself.
+            scaling: Factor of the scores.
+        """
+        n, heads, length, _ = query.shape
+        times = heads // key.shape[1]  # heads with the same keys
+        queries = scaling * query.unflatten(1, (-1, times)).flatten(2, 3)  # [n, K, times L, D]
+        keys, values = self._layers[layer]
+        earlier = _product(self._grouped(queries), keys.transpose(-1, -2))
+        if self._hidden is not None:
+            earlier = earlier.masked_fill(self._hidden[:, None, None], -torch.inf)
+        own = _product(queries, key.transpose(-1, -2))
+        if mask is None and length > 1:
+            seen = torch.ones(length, key.shape[2], dtype=torch.bool, device=key.device)
+            mask = seen.tril(key.shape[2] - length)[None, None]
+        if mask is not None:
+            own = own.masked_fill(~mask.repeat(1, 1, times, 1), -torch.inf)
+        # Own scores move to those of the prefixes, which are many more.
+        scores = torch.cat([earlier, self._grouped(own)], -1)
+        weights = scores.softmax(-1, torch.float32).to(value.dtype)
+        of_prefix, of_own = weights.split([self.columns, key.shape[2]], -1)
+        outputs = self._ungrouped(_product(of_prefix, values))
+        outputs = outputs + _product(self._ungrouped(of_own), value)
+        return outputs.view(n, heads, length, -1).transpose(1, 2)
+
+    def _grouped(self, parts: Tensor) -> Tensor:
+        """Return conversations [n, K, r, D] as rows of their prefixes, [P, K, m r, D]."""
+        return parts[self._slots].transpose(1, 2).flatten(2, 3)
+
+    def _ungrouped(self, parts: Tensor) -> Tensor:
+        """Return rows of the prefixes [P, K, m r, D] as conversations, [n, K, r, D]."""
+        by_slot = parts.unflatten(2, (self._slots.shape[1], -1)).transpose(1, 2)
+        return by_slot.flatten(0, 1)[self._places]
+
+
+def _product(one: Tensor, other: Tensor) -> Tensor:
+    """Return the matrix products [n, K, r, s] of two batches; `matmul` would copy the spare columns of a cache."""
+    product = torch.bmm(one.flatten(0, 1), other.flatten(0, 1))
+    return product.unflatten(0, one.shape[:2])
+
+
 def is_enabled(model: Any) -> bool:
-    """Return whether a model computes batches with `Branches`."""
+    """Return whether a model computes with `Branches` and `SharedPrefix`."""
     return attention_implementation(model.config) == NAME
 
 
 def enable(model: Any) -> None:
-    """Let a model whose attention is torch's compute batches with `Branches`, too; all others as before."""
+    """Let a model whose attention is torch's compute with `Branches` and `SharedPrefix`, too; all others as before."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
-    if attention_implementation(model.config) == "sdpa":
+    config = model.config.get_text_config()
+    kinds = getattr(config, "layer_types", None) or ["full_attention"]
+    windows = any(
+        kind != "full_attention" for kind in kinds
+    )  # a token looks at the last ones alone
+    if attention_implementation(model.config) == "sdpa" and not windows:
         AttentionInterface.register(NAME, _attend)
         AttentionMaskInterface.register(NAME, AttentionMaskInterface()["sdpa"])
         model.set_attn_implementation(NAME)
@@ -68,6 +199,7 @@ def _attend(
     value: Tensor,
     attention_mask: Tensor | None,
     branches: Branches | None = None,
+    prefix: SharedPrefix | None = None,
     **more: Any,
 ) -> tuple[Tensor, Any]:
     """Return the outputs of attention [R, L, H, D] as transformers' own function for torch's attention.
@@ -79,10 +211,14 @@ def _attend(
         value: [R, K, L, D].
         attention_mask: Which places a place looks at; not used with branches.
         branches: What the places look at.
+        prefix: What conversations begin with, before the keys.
         more: Arguments of transformers' function.
     """
     from transformers import AttentionInterface
 
+    if prefix is not None:
+        scaling = more.get("scaling") or query.shape[-1] ** -0.5
+        return prefix.attend(module.layer_idx, query, key, value, attention_mask, scaling), None
     attend = AttentionInterface()["sdpa"]
     if branches is None:
         return attend(module, query, key, value, attention_mask, **more)

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
+from textgames.models.branch_attention import SharedPrefix, is_enabled
+
+SHARED = 64  # columns from which on conversations that begin alike keep these columns once
 WASTE = 0.25  # share of empty columns above which the cache is repacked
 
 
@@ -69,7 +72,8 @@ class KVCache:
     """Keys and values of conversations, some of which end before others.
 
     Conversations that are equal so far, as those of a game that is played many times, share a row of the cache until
-    they differ.
+    they differ. Then they have own rows for what follows, and keep a long beginning, such as a prompt, once
+    (`branch_attention.enable`).
 
     Args:
         model: A causal model of `transformers`.
@@ -88,16 +92,22 @@ class KVCache:
         self._cache = Cache(layer_class_to_replicate=_Layer)
         self._at = np.zeros(count, np.int64)  # row of the cache of a conversation
         self._valid = torch.zeros(1, 0, dtype=torch.bool, device=self._device)
+        self._prefix: SharedPrefix | None = None  # of the rows of the cache, before its columns
 
     @property
     def columns(self) -> int:
         """Number of columns of the cache."""
-        return self._valid.shape[1]
+        return self._valid.shape[1] + (self._prefix.columns if self._prefix else 0)
 
     @property
     def lengths(self) -> Tensor:
         """Number of tokens of the active conversations, int64 [n]."""
-        return self._valid.sum(1)[self._at]
+        return self._row_lengths[self._at]
+
+    @property
+    def _row_lengths(self) -> Tensor:
+        own = self._valid.sum(1)
+        return own + self._prefix.lengths if self._prefix else own
 
     @torch.inference_mode()
     def add(self, chunks: Sequence[Sequence[int]]) -> Tensor:
@@ -149,9 +159,21 @@ class KVCache:
         _, first, at = np.unique(
             self._at * (branches.max() + 1) + branches, return_index=True, return_inverse=True
         )
-        self._take(self._at[first], None)
+        rows = self._at[first]
+        parted = len(rows) > len(self._valid)
+        if parted and not self._prefix and self.columns >= SHARED and is_enabled(self.model):
+            self._share(rows)
+        else:
+            self._take(rows, None)
         self._at = at
         return first
+
+    def _share(self, rows: NDArray[np.int64]) -> None:
+        """Begin new rows of the cache [m], of which the present ones are the prefixes."""
+        layers = [(layer.keys, layer.values) for layer in self._cache.layers]
+        self._prefix = SharedPrefix(layers, self._valid, rows)
+        self._cache = Cache(layer_class_to_replicate=_Layer)
+        self._valid = self._valid.new_zeros(len(rows), 0)
 
     def _take(self, rows: NDArray[np.int64], columns: Tensor | None) -> None:
         """Keep rows of the cache [m], and the columns [m, C] of every row."""
@@ -159,6 +181,8 @@ class KVCache:
         if len(rows) != len(self._valid) or (rows != np.arange(len(rows))).any():
             chosen = torch.from_numpy(rows).to(self._device)
             self._valid = self._valid[chosen]
+            if self._prefix:
+                self._prefix.take(rows)
         if columns is not None:
             self._valid = self._valid.gather(1, columns)
         if chosen is not None or columns is not None:
@@ -167,12 +191,12 @@ class KVCache:
 
     def _forward(self, tokens: Tensor, valid: Tensor) -> Tensor:
         valid = valid.to(self._device)
-        before = self._valid.sum(1, keepdim=True)
+        before = self._row_lengths[:, None]
         self._valid = torch.cat([self._valid, valid], 1)
         outputs = self.model(
             input_ids=tokens.to(self._device), attention_mask=self._valid.long(),
             position_ids=(before + valid.cumsum(1) - 1).clamp(min=0), past_key_values=self._cache, use_cache=True,
-            logits_to_keep=1,
+            logits_to_keep=1, **({"prefix": self._prefix} if self._prefix else {}),
         )  # fmt: skip
         self.computed += int(valid.sum())
         return outputs.logits[:, -1].float()
@@ -180,18 +204,23 @@ class KVCache:
     @torch.inference_mode()
     def cut(self, columns: int) -> None:
         """Forget everything after the first columns."""
-        self._valid = self._valid[:, :columns]
+        own = columns
+        if self._prefix:
+            own = max(0, columns - self._prefix.columns)
+            self._prefix.cut(columns)
+        self._valid = self._valid[:, :own]
         for layer in self._cache.layers:
-            layer.cut(columns)
+            layer.cut(own)
 
     @property
     def size(self) -> int:
         """Number of values in the cache."""
-        return sum(2 * layer.keys.numel() for layer in self._cache.layers)
+        own = sum(2 * layer.keys.numel() for layer in self._cache.layers)
+        return own + (self._prefix.size if self._prefix else 0)
 
     @torch.inference_mode()
     def copy(self, which: NDArray[np.int64]) -> KVCache:
-        """Return a cache of new conversations that begin like active ones.
+        """Return a cache of new conversations that begin like active ones, which have not parted yet.
 
         Args:
             which: Indices of active conversations, with repetitions, int64 [m].
@@ -206,7 +235,7 @@ class KVCache:
 
     @torch.inference_mode()
     def join(self, other: KVCache) -> None:
-        """Append the conversations of another cache; none may have ended in either."""
+        """Append the conversations of another cache; none may have ended or parted in either."""
         both = (self, other) if len(self.rows) else (other,)
         longest = max(cache.columns for cache in both)
 
@@ -242,7 +271,8 @@ class KVCache:
         used, self._at = np.unique(self._at[mask], return_inverse=True)
         self._take(used, None)
         longest = int(self._valid.sum(1).max()) if len(used) else 0
-        if longest < (1 - WASTE) * self.columns:
+        own = self._valid.shape[1]
+        if longest < (1 - WASTE) * own:
             # Valid columns move to the end in their order; columns that no conversation needs are dropped in front.
-            columns = self._valid.long().argsort(dim=1, stable=True)[:, self.columns - longest :]
+            columns = self._valid.long().argsort(dim=1, stable=True)[:, own - longest :]
             self._take(np.arange(len(used)), columns)
