@@ -183,9 +183,8 @@ def enable(model: Any) -> None:
 
     config = model.config.get_text_config()
     kinds = getattr(config, "layer_types", None) or ["full_attention"]
-    windows = any(
-        kind != "full_attention" for kind in kinds
-    )  # a token looks at the last ones alone
+    # In a window, a token looks at the last tokens alone.
+    windows = any(kind != "full_attention" for kind in kinds)
     if attention_implementation(model.config) == "sdpa" and not windows:
         AttentionInterface.register(NAME, _attend)
         AttentionMaskInterface.register(NAME, AttentionMaskInterface()["sdpa"])
