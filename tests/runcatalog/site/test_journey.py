@@ -106,6 +106,22 @@ def test_keys_alone(browser, page_file):
     page.wait_for_selector("main[data-ready=run]")
 
 
+def test_a_submitted_query_is_not_searched_again_when_typing_ends(browser, page_file):
+    """A second search of the same text would draw the table anew, and take the focus from it."""
+    page = browser.open(page_file)
+    page.evaluate("""() => {
+      const search = site.search;
+      window.searches = 0;
+      site.search = (text) => { window.searches += 1; return search(text); };
+    }""")
+    page.keyboard.press("/")
+    page.keyboard.type("lr=1e-2")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("main[data-ready=runs]")
+    page.wait_for_timeout(400)  # longer than the pause after which typing has ended
+    assert page.evaluate("window.searches") == 1
+
+
 @pytest.mark.parametrize(
     ("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
 )

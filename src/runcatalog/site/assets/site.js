@@ -16,11 +16,12 @@ const site = {
 
   start() {
     const field = document.getElementById("query");
+    let typing;
     document.getElementById("search").addEventListener("submit", (event) => {
       event.preventDefault();
+      clearTimeout(typing); // a second search would take the focus from the table
       site.search(field.value);
     });
-    let typing;
     field.addEventListener("input", () => {
       clearTimeout(typing);
       typing = setTimeout(() => {
