@@ -436,7 +436,7 @@ def test_optimal_demonstrations_succeed_more_often_than_shortest_ways(context, t
     assert share["optimal"] == pytest.approx(best, abs=4 * 0.5 / np.sqrt(len(chosen)))
 
 
-def test_a_player_that_a_game_has_not_is_refused(started) -> None:
+def test_the_optimal_teacher_is_frozenlakes_alone(started) -> None:
     with pytest.raises(record.UserError, match="--teacher: optimal is FrozenLake's"):
         trained(started, "run", env="sokoban", teacher="optimal")
 

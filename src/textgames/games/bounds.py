@@ -70,13 +70,13 @@ def frozenlake_rates(
     cells: NDArray[np.uint8], player: NDArray[np.int64], turns: int, slippery: bool
 ) -> SuccessRates:
     """Return the success rates on FrozenLake maps, uint8 [n, size, size], from the cells `player`, int64 [n]."""
-    rows = np.arange(len(cells))
+    rows, to = np.arange(len(cells)), _next_cells(cells.shape[1])
     goal = (cells.reshape(len(cells), -1) == GOAL).astype(np.float64)
     random, best = goal.copy(), goal
     rates = SuccessRates(np.empty((len(cells), turns)), np.empty((len(cells), turns)))
     for turn in range(turns):
-        random = _before(cells, random, _after(cells, random, slippery).mean(1))
-        best = _before(cells, best, _after(cells, best, slippery).max(1))
+        random = _before(cells, random, _after(random, to, slippery).mean(1))
+        best = _before(cells, best, _after(best, to, slippery).max(1))
         rates.random[:, turn], rates.optimal[:, turn] = random[rows, player], best[rows, player]
     return rates
 
@@ -92,25 +92,29 @@ def frozenlake_actions(cells: NDArray[np.uint8], turns: int, slippery: bool) -> 
     Returns:
         int64 [n, cell].
     """
+    to = _next_cells(cells.shape[1])
     best = (cells.reshape(len(cells), -1) == GOAL).astype(np.float64)
     for _ in range(turns - 1):
-        best = _before(cells, best, _after(cells, best, slippery).max(1))
-    return _after(cells, best, slippery).round(9).argmax(1) + 1  # ties, whatever the order of sums
+        best = _before(cells, best, _after(best, to, slippery).max(1))
+    return _after(best, to, slippery).round(9).argmax(1) + 1  # ties, whatever the order of sums
 
 
-def _after(
-    cells: NDArray[np.uint8], value: NDArray[np.float64], slippery: bool
-) -> NDArray[np.float64]:
-    """Return the mean of the next cells' values for every action and cell, float64 [n, 4, cell]."""
-    size = cells.shape[1]
+def _next_cells(size: int) -> NDArray[np.int64]:
+    """Return the cell after every action without slips, int64 [4, cell]."""
     y, x = np.divmod(np.arange(size**2), size)
     edge = size - 1
-    to = np.stack(
+    return np.stack(
         [
             y * size + np.maximum(x - 1, 0), np.minimum(y + 1, edge) * size + x,
             y * size + np.minimum(x + 1, edge), np.maximum(y - 1, 0) * size + x,
         ]
     )  # fmt: skip
+
+
+def _after(
+    value: NDArray[np.float64], to: NDArray[np.int64], slippery: bool
+) -> NDArray[np.float64]:
+    """Return the mean of the next cells' values for every action and cell, float64 [n, 4, cell]."""
     moved = value[:, to]
     return (moved + np.roll(moved, 1, 1) + np.roll(moved, -1, 1)) / 3 if slippery else moved
 

@@ -105,7 +105,7 @@ class SharedPrefix:
             self._show(self._visible[kept])
             self._layers = [(keys[kept], values[kept]) for keys, values in self._layers]
         # The conversations of every prefix, padded to the same number, and where a conversation is among them.
-        counts = np.bincount(owner, minlength=1)
+        counts = np.bincount(owner)
         order = np.argsort(owner, kind="stable")
         rank = np.empty_like(owner)
         rank[order] = np.arange(len(owner)) - np.repeat(counts.cumsum() - counts, counts)
