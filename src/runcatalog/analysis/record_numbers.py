@@ -143,7 +143,10 @@ def objectives(runs: Sequence[RunRecord], name: str) -> list[dict[str, Any]]:
         name: See :func:`values_of`.
     """
     numbers = [(run, number) for run in runs if (number := value(run, name)) is not None]
-    return [_as_objective(run, name) or {"name": name, "value": number} for run, number in numbers]
+    return [
+        _as_objective(run, name) or {"name": name, "value": number, "outcomes": run.outcomes}
+        for run, number in numbers
+    ]
 
 
 def _as_objective(run: RunRecord, name: str) -> dict[str, Any] | None:

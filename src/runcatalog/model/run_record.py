@@ -233,7 +233,7 @@ class RunRecord:
 
     @property
     def objective(self) -> dict[str, Any] | None:
-        """The result's objective, if it has a name and a number."""
+        """The result's objective, if it has a name and a number; with the run's `outcomes`, if it has any."""
         objective = (self.result or {}).get("objective")
         if not isinstance(objective, dict) or not objective.get("name"):
             return None
@@ -241,7 +241,8 @@ class RunRecord:
             value = values.number(objective["value"])
         except (KeyError, ValueError):
             return None
-        return {**objective, "name": str(objective["name"]), "value": value}
+        stated = {**objective, "name": str(objective["name"]), "value": value}
+        return {**stated, "outcomes": outcomes} if (outcomes := self.outcomes) else stated
 
     @property
     def evaluation(self) -> EvaluationSet | None:
@@ -272,7 +273,8 @@ class RunRecord:
     def with_objective(self, objective: Mapping[str, Any]) -> RunRecord:
         """Return the record with this objective in its result."""
         record = copy.copy(self)  # its fields are in canonical form already
-        result = {**(self.result or {}), "objective": values.to_json(objective)}
+        stated = {name: value for name, value in objective.items() if name != "outcomes"}
+        result = {**(self.result or {}), "objective": values.to_json(stated)}
         object.__setattr__(record, "result", dict(sorted(result.items())))
         return record
 

@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
 
+    from runcatalog.record.evaluation import LevelOutcomes
+
 RESAMPLES = 2000
 LOW, HIGH = (
     int(0.025 * RESAMPLES),
     int(0.975 * RESAMPLES) - 1,
 )  # ranks of the bounds in the sorted resamples
+_ROUNDING = 5e-5  # of a rate as scripts report it
 _BLOCK = 2_000_000  # numbers drawn at once, 16 MB
 _Z80 = 0.8416212335729143  # 80 % quantile of the standard normal distribution
 
@@ -116,8 +119,8 @@ def bounds(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
     """Return the 95 % interval of objectives over seeds: bootstrap of the mean; None without one.
 
     A few seeds that happen to agree would give too narrow an interval. Where successes were counted, it is therefore at
-    least as wide as the Wilson interval of the pooled counts. For a single run it is that interval, or the `interval`
-    that the objective states.
+    least as wide as the Wilson interval of as many games as :func:`trials` says. For a single run it is that interval,
+    or the `interval` that the objective states.
     """
     if len(objectives) == 1 and "interval" in objectives[0]:
         low, high = objectives[0]["interval"]
@@ -125,13 +128,45 @@ def bounds(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
     numbers = [o["value"] for o in objectives]
     if not all(math.isfinite(v) for v in numbers):
         return None
-    counts = [counted(o) for o in objectives]
     low, high = bootstrap(numbers) if len(numbers) > 1 else (math.inf, -math.inf)
-    if all(counts):
-        pooled = sum(v * n for v, n in zip(numbers, counts, strict=True))
-        least, most = wilson(min(pooled, sum(counts)), sum(counts))
+    if count := trials(objectives):
+        least, most = wilson(min(mean(numbers) * count, count), count)
         low, high = min(low, least), max(high, most)
     return (low, high) if low <= high else None
+
+
+def trials(objectives: Sequence[dict[str, Any]]) -> float:
+    """Return how many independent games the mean of objectives over seeds is worth; 0 if successes were not counted.
+
+    Seeds that play the same levels, and several games of a level, are not independent. Where the outcomes on every
+    level are known, it is the number of games that has the variance of the mean over levels and seeds, at most the
+    number of games played (effective sample size: Korn and Graubard 1998, Survey Methodology 24, 193-201; variance
+    components of two crossed factors: Searle, Casella and McCulloch 1992, *Variance Components*, chapter 4). Else all
+    games count.
+    """
+    sides = [o.get("outcomes", {}).get(o.get("name")) for o in objectives]
+    if all(sides) and len({(side.levels, side.shape) for side in sides}) == 1:
+        return _effective(tuple(sides), tuple(o["value"] for o in objectives))
+    counts = [counted(o) for o in objectives]
+    return sum(counts) if all(counts) else 0
+
+
+@lru_cache(1000)  # the cells of a row ask for the same interval several times
+def _effective(sides: tuple[LevelOutcomes, ...], values: tuple[float, ...]) -> float:
+    import numpy as np
+
+    rates = np.stack([side.success.mean(axis=1) for side in sides])  # [seeds, levels]
+    seeds, levels = rates.shape
+    of_seeds, of_levels, rate = rates.mean(axis=1), rates.mean(axis=0), rates.mean()
+    if np.abs(of_seeds - values).max() > _ROUNDING:
+        return 0  # another number of the same name
+    games = seeds * levels * sides[0].shape[1]
+    variance = of_levels.var() / levels
+    if seeds > 1:
+        rest = rates - of_seeds[:, None] - of_levels + rate
+        variance += of_seeds.var(ddof=1) / seeds - rest.var() / (seeds - 1) / levels
+    independent = rate * (1 - rate) / games
+    return float(games * independent / max(variance, independent)) if independent else games
 
 
 def _generator(seed: int) -> np.random.RandomState:

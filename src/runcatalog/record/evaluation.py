@@ -97,11 +97,18 @@ class LevelOutcomes:
 
     Attributes:
         levels: Digest of the levels in their order: equal digests can be compared level by level.
-        success: bool [levels, games of each level].
+        shape: Number of levels, and of games of each level.
+        bits: A bit for each game, the games of a level one after the other, the first in the highest bit.
     """
 
     levels: str
-    success: NDArray[np.bool_]
+    shape: tuple[int, int]
+    bits: bytes
+
+    @property
+    def success(self) -> NDArray[np.bool_]:
+        """bool [levels, games of each level]."""
+        return _unpacked(self.bits, self.shape)
 
 
 def level_outcomes(levels: Iterable[Any], success: Mapping[str, ArrayLike]) -> dict[str, Any]:
@@ -143,19 +150,24 @@ def outcomes_of(result: Mapping[str, Any] | None) -> dict[str, LevelOutcomes]:
         try:
             shape = int(entry["count"]), int(entry["games"])
             for name, text in entry["success"].items():
-                outcomes[str(name)] = LevelOutcomes(str(entry["levels"]), _unpacked(text, shape))
+                outcomes[str(name)] = LevelOutcomes(str(entry["levels"]), shape, _bits(text, shape))
         except (TypeError, KeyError, ValueError, AttributeError):
             continue  # a script's own entry of this name
     return outcomes
 
 
-@lru_cache(1000)  # a comparison asks for the outcomes of a run once for each of their names
-def _unpacked(text: str, shape: tuple[int, int]) -> NDArray[np.bool_]:
+def _bits(text: str, shape: tuple[int, int]) -> bytes:
+    bits = base64.b64decode(text, validate=True)
+    if min(shape) < 1 or len(bits) != -(-shape[0] * shape[1] // 8):
+        raise ValueError(f"{len(bits)} bytes for {shape[0]} x {shape[1]} games")
+    return bits
+
+
+@lru_cache(1000)  # a page asks for the outcomes of a run several times
+def _unpacked(bits: bytes, shape: tuple[int, int]) -> NDArray[np.bool_]:
     import numpy as np
 
-    packed = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
-    if min(shape) < 1 or len(packed) != -(-shape[0] * shape[1] // 8):
-        raise ValueError(f"{len(packed)} bytes for {shape[0]} x {shape[1]} games")
+    packed = np.frombuffer(bits, np.uint8)
     success = np.unpackbits(packed, count=shape[0] * shape[1]).astype(bool).reshape(shape)
     success.flags.writeable = False
     return success

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -53,6 +54,7 @@ def index(
             **{n: columns.numbers(_number(o, n) for o in objectives) for n in _OBJECTIVE_NUMBERS},
             "low": columns.numbers(o.get("interval", (None,))[0] for o in objectives),
             "high": columns.numbers(o.get("interval", (None,))[-1] for o in objectives),
+            "outcomes": columns.texts(outcomes_text(o) for o in objectives),
         },
         "batches": [row for row, r in enumerate(records) if (r.result or {}).get("batch")],
         "flags": _flags(records),
@@ -137,6 +139,15 @@ def _defaults(operation: Operation) -> dict[str, str]:
 def _text(objective: dict[str, Any], name: str) -> str | None:
     value = objective.get(name)
     return value if isinstance(value, str) else None
+
+
+def outcomes_text(objective: dict[str, Any]) -> str | None:
+    """Return digest of the levels, number of levels, games of each, and the bits in base64; None without outcomes."""
+    outcomes = objective.get("outcomes", {}).get(objective.get("name"))
+    if outcomes is None:
+        return None
+    bits = base64.b64encode(outcomes.bits).decode()
+    return " ".join(map(str, (outcomes.levels, *outcomes.shape, bits)))
 
 
 def _number(objective: dict[str, Any], name: str) -> float | None:

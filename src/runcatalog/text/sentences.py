@@ -109,10 +109,15 @@ def also(objectives: Sequence[dict[str, Any]]) -> str:
 def further(objective: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the further numbers (`also`) of an objective by name; one alone may be written without a list."""
     numbers = {}
+    outcomes = {"outcomes": objective["outcomes"]} if "outcomes" in objective else {}
     entries = objective.get("also")
     for entry in entries if isinstance(entries, list) else [entries]:
         with contextlib.suppress(TypeError, KeyError, ValueError):
-            numbers[str(entry["name"])] = {**entry, "value": values.number(entry["value"])}
+            numbers[str(entry["name"])] = {
+                **entry,
+                "value": values.number(entry["value"]),
+                **outcomes,
+            }
     return numbers
 
 

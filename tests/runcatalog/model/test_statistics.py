@@ -3,6 +3,7 @@
 import math
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,26 @@ from scipy.spatial.distance import pdist
 from scipy.stats import binomtest
 
 from runcatalog.model import statistics
+from runcatalog.record.evaluation import level_outcomes, outcomes_of
+
+
+def of_seeds(success, levels=None):
+    """Return the objectives of runs with these successes, bool [seeds, levels, games]."""
+    levels = range(success.shape[1]) if levels is None else levels
+    objectives = []
+    for each in success:
+        outcomes = outcomes_of({"outcomes": [level_outcomes(levels, {"success": each})]})
+        objective = {"name": "success", "kind": "rate", "value": float(each.mean())}
+        objectives.append(objective | {"count": each.size, "outcomes": outcomes})
+    return objectives
+
+
+def without_outcomes(objectives):
+    return [{k: v for k, v in each.items() if k != "outcomes"} for each in objectives]
+
+
+def inside(interval, value):
+    return interval[0] <= value <= interval[1]
 
 
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
@@ -20,6 +41,48 @@ def test_wilson_is_scipys(counted):
     assert statistics.wilson(successes, count) == pytest.approx(
         (theirs.low, theirs.high), abs=1e-12
     )
+
+
+def test_a_run_that_plays_every_level_once_has_wilsons_interval():
+    success = np.random.default_rng(0).random((1, 80, 1)) < 0.7
+    expected = statistics.wilson(int(success.sum()), 80)
+    assert statistics.bounds(of_seeds(success)) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("seeds", "games"), [(5, 1), (1, 8), (3, 4)])
+def test_the_interval_covers_the_rate_over_all_levels(seeds, games):
+    """Levels are solved always or never by 7 in 10 of seeds alike: 60 levels are worth hardly more than 60 games."""
+    draw, covered, pooled = np.random.default_rng(seeds), 0, 0
+    for _ in range(300):
+        chance = np.where(draw.random(60) < 0.3, 0.5, (draw.random(60) < 0.6).astype(float))
+        objectives = of_seeds(draw.random((seeds, 60, games)) < chance[:, None])
+        covered += inside(statistics.bounds(objectives), 0.57)
+        pooled += inside(statistics.bounds(without_outcomes(objectives)), 0.57)
+    assert covered >= 0.92 * 300
+    assert pooled < 0.85 * 300
+
+
+def test_the_interval_has_the_width_of_the_bootstrap_over_levels_and_seeds():
+    draw = np.random.default_rng(1)
+    chance = 1 / (1 + np.exp(draw.normal(0, 0.5, (8, 1)) - draw.normal(0, 2, 400)))
+    objectives = of_seeds((draw.random((8, 400)) < chance)[..., None])
+    rates = np.stack([each["outcomes"]["success"].success[:, 0] for each in objectives])
+    low, high = statistics.bootstrap_over_levels(np.zeros((8, 400)), rates, same_seeds=True)
+    ours = statistics.bounds(objectives)
+    assert ours[1] - ours[0] == pytest.approx(high - low, rel=0.12)
+    assert ours == pytest.approx((low, high), abs=0.01)
+
+
+def test_levels_are_pooled_where_the_outcomes_say_nothing_of_the_mean():
+    success = np.repeat(np.random.default_rng(2).random((1, 50, 1)) < 0.5, 3, axis=0)
+    alike = of_seeds(success)
+    assert statistics.trials(alike) == pytest.approx(50)
+    others = [*alike[:2], of_seeds(success[2:], range(50, 100))[0]]
+    assert statistics.trials(others) == 150
+    solved = of_seeds(np.ones((3, 50, 1), bool))
+    assert statistics.trials(solved) == 150
+    changed = [each | {"value": 0.9} for each in alike]  # another number of the same name
+    assert statistics.trials(changed) == 0
 
 
 @pytest.mark.parametrize("counted", [(-1, 5), (6, 5), (0, 0)])

@@ -3,11 +3,14 @@
 import math
 import random
 
+import numpy as np
 import pytest
 
 from runcatalog import numbers
 from runcatalog.model import statistics, values
+from runcatalog.record.evaluation import level_outcomes, outcomes_of
 from runcatalog.record.output import outcome
+from runcatalog.site import index
 from runcatalog.text import markdown
 
 
@@ -34,6 +37,27 @@ def test_intervals_are_those_of_the_pages(browser, site_of):
         assert (actual is None) is (expected is None)
         if expected:
             assert actual == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+def test_intervals_over_levels_and_seeds_are_those_of_the_pages(browser, site_of):
+    draw = np.random.default_rng(3)
+    cases, texts = [], []
+    for seeds, levels, games in [(1, 30, 1), (1, 30, 4), (3, 50, 1), (5, 21, 3), (3, 8, 1)]:
+        difficulty = draw.random(levels)
+        for share in (0.5, 2.0, 0.0):  # at 0 every level is solved
+            chance = difficulty[:, None] ** share
+            case = []
+            for _ in range(seeds):
+                success = draw.random((levels, games)) < chance
+                entry = level_outcomes(range(levels), {"x": success})
+                value = float(success.mean())
+                case.append({"name": "x", "value": value, "kind": "rate", "count": success.size})
+                case[-1]["outcomes"] = outcomes_of({"outcomes": [entry]})
+            cases.append(case)
+            texts.append([each | {"outcomes": index.outcomes_text(each)} for each in case])
+    shown = browser.open(site_of([])).evaluate("cases => cases.map(statistics.bounds)", texts)
+    for case, actual in zip(cases, shown, strict=True):
+        assert actual == pytest.approx(statistics.bounds(case), rel=1e-12, abs=1e-12)
 
 
 def test_texts_of_numbers_are_those_of_the_pages(browser, site_of):

@@ -3,6 +3,7 @@
 
 const statistics = {
   RESAMPLES: 2000,
+  ROUNDING: 5e-5, // of a rate as scripts report it
   Z95: 1.959963984540054, // 97.5 % quantile of the standard normal distribution
 
   mean(values) {
@@ -42,14 +43,55 @@ const statistics = {
     const values = objectives.map((objective) => objective.value);
     if (!values.length || !values.every(Number.isFinite)) return null;
     let [low, high] = values.length > 1 ? statistics.bootstrap(values) : [Infinity, -Infinity];
-    const counts = objectives.map(statistics.counted);
-    if (counts.every((count) => count > 0)) {
-      const total = counts.reduce((sum, count) => sum + count, 0);
-      const pooled = values.reduce((sum, value, i) => sum + value * counts[i], 0);
-      const [least, most] = statistics.wilson(Math.min(pooled, total), total);
+    const count = statistics.trials(objectives);
+    if (count) {
+      const [least, most] = statistics.wilson(Math.min(statistics.mean(values) * count, count), count);
       [low, high] = [Math.min(low, least), Math.max(high, most)];
     }
     return low <= high ? [low, high] : null;
+  },
+
+  // Number of independent games that the mean of objectives is worth; see `runcatalog.model.statistics.trials`.
+  trials(objectives) {
+    const sides = objectives.map(({ outcomes }) => outcomes?.split(" "));
+    const sets = new Set(sides.map((side) => side?.slice(0, 3).join(" ")));
+    if (sides.every(Boolean) && sets.size === 1) {
+      return statistics.effective(
+        sides.map(statistics.levelRates),
+        Number(sides[0][2]),
+        objectives.map(({ value }) => value),
+      );
+    }
+    const counts = objectives.map(statistics.counted);
+    return counts.every((count) => count > 0) ? counts.reduce((sum, count) => sum + count, 0) : 0;
+  },
+
+  // Rate on every level, from the outcomes as `runcatalog.site.index` writes them.
+  levelRates([, levels, games, text]) {
+    const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+    const rates = new Float64Array(Number(levels));
+    for (let game = 0; game < levels * games; game++) {
+      rates[Math.floor(game / games)] += ((bytes[game >> 3] >> (7 - (game & 7))) & 1) / games;
+    }
+    return rates;
+  },
+
+  effective(rates, gamesOfLevel, values) {
+    const [seeds, levels] = [rates.length, rates[0].length];
+    const games = seeds * levels * gamesOfLevel;
+    const ofSeeds = rates.map(statistics.mean);
+    const ofLevels = rates[0].map((_, level) => statistics.mean(rates.map((each) => each[level])));
+    const rate = statistics.mean(ofSeeds);
+    if (values.some((value, i) => Math.abs(value - ofSeeds[i]) > statistics.ROUNDING)) return 0;
+    const squares = (numbers, centre) => numbers.reduce((sum, each) => sum + (each - centre) ** 2, 0);
+    let variance = squares(ofLevels, rate) / levels ** 2;
+    if (seeds > 1) {
+      const rest = rates.map((each, i) => each.map((at, level) => at - ofSeeds[i] - ofLevels[level] + rate));
+      const interaction = rest.reduce((sum, each) => sum + squares(each, 0), 0) / (seeds * levels);
+      variance += squares(ofSeeds, rate) / (seeds - 1) / seeds - interaction / (seeds - 1) / levels;
+    }
+    const independent = (rate * (1 - rate)) / games;
+    return independent ? (games * independent) / Math.max(variance, independent) : games;
   },
 
   // Number of trials behind a counted rate, 0 for any other objective.
