@@ -129,8 +129,16 @@ class Publisher:
         extra_tags: Mapping[str, str] | None = None,
         parent: str | None = None,
         patience: float = PATIENCE,
+        *,
+        again: bool = True,
     ) -> Published:
-        """Send the missing data; see :func:`publish`."""
+        """Send the missing data; see :func:`publish`.
+
+        Args:
+            extra_tags, parent, patience: See :func:`publish`.
+            again: Whether a run whose end was sent is sent again. Its sender, which may come after `catalog sync`, does
+                not know the run's batch, and would replace what the sync said of it.
+        """
         try:
             with one_line_errors(self.uri, str(self.directory)):
                 facts = checked_facts(self.directory)
@@ -141,6 +149,9 @@ class Publisher:
                 with self._locked(patience):
                     # Before the points, so that a reported end comes with all points.
                     status = self._status()
+                    sent = self._state()
+                    if not again and sent.get("ended") == self._end(status) != []:
+                        return Published(sent["run"], status, 0)
                     return self._send(facts, status, dict(extra_tags or {}), parent)
         except MlflowError:
             self._client = self._given  # a database that was removed is made again
@@ -203,6 +214,9 @@ class Publisher:
                 client.log_batch(run_id, tags=[RunTag(POINTS, self._sent.text())])
             self._send_files(client, run_id, state, status)
         self._send_status(client, run, status, label or facts["operation"])
+        if state.get("ended", []) != self._end(status):
+            state["ended"] = self._end(status)
+            self._keep(state)
         self._report_strays(state)
         if self._refused:
             name = journal.METRICS
@@ -430,10 +444,16 @@ class Publisher:
         if info.run_name != name:
             client.update_run(info.run_id, name=name)
 
+    def _end(self, status: Status) -> list[Any]:
+        """Return what distinguishes the end of a run from that of an earlier or later session; [] while it runs."""
+        session = last_session(self.directory) or {}
+        is_over = status.status != RUNNING
+        return [session.get("session"), status.status, status.ended] if is_over else []
+
     def _state(self) -> dict[str, Any]:
         content = journal.read_json(self._journal / "mlflow.json") or {}
         state = content.get(shown(self.uri))
-        kinds = {"run": str, "offset": int, "files": dict, "strays": dict}
+        kinds = {"run": str, "offset": int, "files": dict, "strays": dict, "ended": list}
         if isinstance(state, dict) and all(type(v) is kinds.get(n) for n, v in state.items()):
             return state
         return {}

@@ -99,7 +99,7 @@ def send_until_end(directory: Path, end_of_run: int) -> bool:
                 save_kill_evidence(directory)
         begin = time.process_time()
         try:
-            published = publisher.send()
+            published = publisher.send(again=False)
             failures = 0
             if published.status.status != RUNNING:
                 return True

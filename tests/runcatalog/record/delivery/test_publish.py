@@ -96,6 +96,26 @@ def test_a_run_is_delivered_completely_and_sending_again_adds_nothing(project, f
     assert sorted(files) == ["figures/walk.txt", "result.json"]
 
 
+def test_a_sender_that_comes_after_the_sync_keeps_what_that_said(project, toy, finished):
+    """The sync knows the run's batch and dependencies, and that Guild made the label."""
+    (finished / ".guild" / "attrs").mkdir(parents=True)
+    (finished / ".guild" / "attrs" / "label").write_text("lr=0.02 updates=8\n")
+    said = {"label": "", "parents": "abc", "batch": "def"}
+    publish(finished, extra_tags=said)
+
+    def tags():
+        (run,) = runs_of(tracking_uri())
+        return {name: run.data.tags.get(name, "") for name in said}
+
+    assert Publisher(finished).send(again=False).points == 0
+    assert tags() == said
+    # A continued run has another end, which its sender reports.
+    assert toy.run("--updates", 12, "--lr", 0.02, *LIGHT)[0] == 0
+    assert Publisher(finished).send(again=False).points
+    (run,) = runs_of(tracking_uri())
+    assert stored_points(tracking_uri(), run.info.run_id) == logged(finished)
+
+
 def test_a_copied_journal_with_nan_and_a_failure_is_sent_unchanged(project, monkeypatch):
     monkeypatch.setenv("RUN_DIR", str(project / "here"))
     run = record.start(record.Config(), study="toy")
