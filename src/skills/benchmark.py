@@ -36,6 +36,9 @@ class Config(record.Config):
         "gtg1 gto2 pkp4 pkpc3 tgl3 tglc2 all6 distill continue moe",
         "stages and operations, whose newest finished run is taken, or folders of runs or checkpoints, with spaces",
     )
+    same_seed: bool = option(
+        False, "take runs with this run's seed, to compare agents over the seeds of their trainings"
+    )  # fmt: skip
     stages: str = option(LAST_STAGES, "stages that all agents play")
     levels: str = option(
         "test", "test: the levels with which trainings end; fresh: levels that no choice has used, one set per stage, "
@@ -57,7 +60,9 @@ class Config(record.Config):
 
     def found_agents(self, directory: Path) -> dict[str, Path]:
         """Return the folders of the agents by name, see `find_agents`."""
-        return find.find_agents("agents", self.agents, directory)
+        return find.find_agents(
+            "agents", self.agents, directory, self.seed if self.same_seed else None
+        )
 
     look_up = found_agents
 

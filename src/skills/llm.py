@@ -43,6 +43,9 @@ class Config(record.Config):
         "ppo", "agent: ppo, dis, con, moe, sub, nlm (the newest finished run of skill:all6, distill, "
         "continue, moe, subtasks, nlm2), a stage, a folder of a run or checkpoint; search: shortest paths",
     )  # fmt: skip
+    same_seed: bool = option(
+        False, "take an agent with this run's seed, to compare over the seeds of trainings"
+    )  # fmt: skip
     model: str = option(
         "", "name of the language model on the server; or the id of a run of skill:planner_model whose "
         "artifacts/model is served",
@@ -99,7 +102,8 @@ class Config(record.Config):
         """Return the folder of the agent by its name, see `find_agents`; {} for shortest paths."""
         if self.agent == SEARCH:
             return {}
-        return find.find_agents("agent", AGENTS.get(self.agent, self.agent), directory)
+        seed = self.seed if self.same_seed else None
+        return find.find_agents("agent", AGENTS.get(self.agent, self.agent), directory, seed)
 
     look_up = found_agents
 

@@ -77,10 +77,15 @@ def _its_agents_play_the_same_episodes_again(project: Project) -> None:
     (second,) = project.runs_of("gtg1")
     trained = written(second)["result"]["metrics"]
     assert result["metrics"]["success/gtg1/gtg1/greedy"] == trained["success/greedy"]
+    seed = "guild run skill:benchmark agents=gtg1 stages=gtg1 episodes=40 same-seed=yes -y seed="
+    project.good(f"{seed}1")
+    (same,) = set(project.runs_of("benchmark")) - {benchmark}
+    assert json.loads((same / "journal/parents.json").read_text())["parents"] == [second.name]
+    project.bad(f"{seed}2", "no finished run of skill:gtg1 seed=2")
 
 
 def _weights_that_are_kept_are_runs_in_a_clone(project: Project) -> None:
-    (first,), (benchmark,) = project.runs_of("gtg0"), project.runs_of("benchmark")
+    (first,), (benchmark, *_) = project.runs_of("gtg0"), project.runs_of("benchmark")
     project.good("catalog sync -q && catalog export")
     project.bad(f"catalog weights {benchmark.name[:8]}", "no checkpoint")
     project.bad("catalog weights abcdef", "'abcdef' has no record")
