@@ -31,7 +31,7 @@ _TEMPLATE = """\
 """
 _IGNORED = (
     *(".guild/", "runs/", "mlflow.db*", "mlartifacts/", "mlruns/", ".cache/"),
-    *("/runs_local.md", "/runs_local/"),
+    *("/runs_local.md", "/runs_local/", "/site/", "/site.html"),
 )
 _IGNORE_HEAD = "# Files of Guild, MLflow and `catalog` on this machine; shared records are in experiments/records."
 

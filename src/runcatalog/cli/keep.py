@@ -268,7 +268,7 @@ def add(commands: Commands) -> None:
         forget,
         "mark runs as retracted or superseded, so that they count in no table",
         "The record stays, with the mark; so does the run in MLflow. The page lists it with its reason at the end of "
-        "its study's section. A batch is marked with its trials.",
+        "its study's page of runs. A batch is marked with its trials.",
         "catalog forget 7623993d --why 'the wrong reward'\n"
         "catalog forget 7623993d --superseded-by 404ebf03 --why 'with the fixed schedule'",
         uses_mlflow=True,

@@ -422,5 +422,5 @@ def _summary(data: PageData) -> str:
 def _ends(records: Sequence[RunRecord], words: tuple[str, str]) -> str:
     """Return "3 runs: 2 finished, 1 failed"; "" without records."""
     ends = Counter(record.status for record in records)
-    parts = ", ".join(f"{ends[status]} {end}" for status, end in _ENDS if ends[status])
+    parts = ", ".join(f"{ends[status]:,} {end}" for status, end in _ENDS if ends[status])
     return f"{len(records):,} {words[len(records) != 1]}: {parts}" if records else ""

@@ -10,6 +10,21 @@ from pathlib import Path
 from runcatalog.model.errors import CatalogError
 
 
+def full_id(root: Path, commit: str) -> str:
+    """Return all 40 digits of a commit.
+
+    Raises:
+        CatalogError: The project is not in a git repository, or the repository lacks the commit.
+    """
+    full = _git(root, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
+    if full is None:
+        raise CatalogError(
+            f"commit {commit[:12]} is not in this repository "
+            "(a shallow clone gets it with `git fetch --unshallow`)"
+        )
+    return full
+
+
 @contextlib.contextmanager
 def checked_out(root: Path, commit: str, folder: Path) -> Iterator[Path]:
     """Check a commit out into a worktree of its own, which is removed afterwards.
@@ -25,12 +40,7 @@ def checked_out(root: Path, commit: str, folder: Path) -> Iterator[Path]:
     Raises:
         CatalogError: The project is not in a git repository, or the repository lacks the commit.
     """
-    full = _git(root, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
-    if full is None:
-        raise CatalogError(
-            f"commit {commit[:12]} is not in this repository "
-            "(a shallow clone gets it with `git fetch --unshallow`)"
-        )
+    full = full_id(root, commit)
     inside = _git(root, "rev-parse", "--show-prefix") or ""
     tree = folder / full[:12]
     _git(root, "worktree", "remove", "--force", str(tree))  # left by a process that was killed

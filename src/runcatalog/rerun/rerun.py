@@ -21,7 +21,7 @@ from runcatalog.model.project import Project
 from runcatalog.model.run_record import FINISHED, RunRecord
 from runcatalog.pages.rerun_command import typed
 from runcatalog.record import journal
-from runcatalog.rerun.checkout import checked_out
+from runcatalog.rerun.checkout import checked_out, full_id
 from runcatalog.rerun.outcome import Outcome, compare
 
 FOLDER = ".cache/rerun"
@@ -82,6 +82,10 @@ class Repeater:
                 f"{name}: ran with uncommitted changes ({record.dirty}), which commit "
                 f"{record.commit[:8]} lacks"
             )
+        try:
+            full_id(self.project.root, record.commit)
+        except CatalogError as error:
+            raise CatalogError(f"{name}: {error}") from None
         for parent in self._parents(record):
             if self._kept(parent) is not None:
                 continue

@@ -175,6 +175,8 @@ def test_a_run_that_cannot_be_repeated_is_refused(recorded, changed, reason):
     train = record_of(recorded, "toy:train")
     write_record(recorded, train | changed)
     assert reason in recorded.inside(f"rerun {train['run'][:8]}", code=1)
+    if "not declared" not in reason:  # to know that, the commit has to be checked out
+        assert reason in recorded.inside(f"rerun --check {train['run'][:8]}", code=1)
     assert len(recorded("git worktree list").splitlines()) == 1
     recorded("git checkout -q experiments")
 
