@@ -52,6 +52,11 @@ class Config(record.Config):
         super().__post_init__()
         if not self.agents.split():
             raise record.UserError("--agents: none")
+        names = [Path(word).name for word in self.agents.split()]
+        if repeated := {name for name in names if names.count(name) > 1}:
+            raise record.UserError(
+                f"--agents: {min(repeated)} is the name of two; give folders with different names"
+            )
         for name in self.stages.split() or [""]:
             if name not in SCHEDULES:
                 raise record.UserError(

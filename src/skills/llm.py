@@ -87,6 +87,8 @@ class Config(record.Config):
                 "--planner: the agent nlm was trained on the whole task and plays without a planner: "
                 "planner=none agent=nlm, or a stage or folder trained on it"
             )
+        if self.more == 1:
+            raise record.UserError("--more: a single level has no interval; give 0 or at least 2")
         if self.replay and not self.forget:
             raise record.UserError(
                 "--replay: with forget=no the memory is kept; leave out one of them"

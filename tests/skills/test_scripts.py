@@ -6,7 +6,7 @@ import pytest
 from matplotlib.image import imread
 
 from runcatalog.record import UserError
-from skills import benchmark, check_engine, curriculum, show_levels
+from skills import benchmark, check_engine, curriculum, llm, show_levels, train
 from skills.levels.minigrid import comparison
 from skills.levels.stages import STAGES
 
@@ -56,6 +56,12 @@ def test_a_benchmark_names_unknown_agents_and_stages(run_main, monkeypatch, tmp_
         benchmark.Config(stages="gtg9")
     with pytest.raises(UserError, match="--agents: none"):
         benchmark.Config(agents="")
+    with pytest.raises(UserError, match="--agents: 00000040 is the name of two"):
+        benchmark.Config(agents="a/checkpoints/00000040 b/checkpoints/00000040")
+    with pytest.raises(UserError, match="--more: a single level"):
+        llm.Config(planner="oracle", more=1)
+    with pytest.raises(UserError, match="--rollout: a single sample"):
+        train.Config(envs=1, workers=1, minibatches=1, rollout=1)
     (tmp_path / "home/runs").mkdir(parents=True)
     monkeypatch.setenv("GUILD_HOME", str(tmp_path / "home"))
     with pytest.raises(UserError, match="no finished run of skill:pkp4"):

@@ -16,7 +16,7 @@ from runcatalog.analysis.paired import Difference
 from runcatalog.model import statistics, values
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.run_record import FAILED, FINISHED, RunRecord
-from runcatalog.query.fields import close_matches
+from runcatalog.query.fields import suggestion
 from runcatalog.text import terminal
 
 CLOCK = "time/"  # metrics that read the clock; they differ between equal runs
@@ -282,8 +282,7 @@ def _check_known(metrics: Sequence[str], runs: Sequence[RunRecord]) -> None:
     known |= {run.objective["name"] for run in runs if run.objective}
     for name in metrics:
         if name not in known:
-            hint = "".join(f", did you mean {match}?" for match in close_matches(name, known)[:1])
-            raise CatalogError(f"--metric {name}: neither has it{hint}")
+            raise CatalogError(f"--metric {name}: neither has it{suggestion(name, known)}")
 
 
 def _run_metrics(a: Side, b: Side, metrics: Sequence[str], cells: int | None) -> list[str]:

@@ -17,9 +17,9 @@ from runcatalog.query.fields import (
     KnownNames,
     Predicate,
     ResolvedName,
-    close_matches,
     predicate,
     run_value,
+    suggestion,
 )
 from runcatalog.query.language import Comparison, Term, Truth, comparisons, evaluate, parse
 from runcatalog.record.untrusted import printable
@@ -122,10 +122,8 @@ def _hint(
         actual = [v for run in stored if (v := run_value(run, column)) is not MISSING]
         if not any(map(matches, actual)):
             texts = {v for v in actual if isinstance(v, str)} - {comparison.value}
-            shown = "".join(
-                f", did you mean {match}?" for match in close_matches(comparison.value, texts)[:1]
-            )
-            return f"{column.title} is never {comparison.value}{shown}"
+            hint = suggestion(comparison.value, texts)
+            return f"{column.title} is never {comparison.value}{hint}"
     return ""
 
 

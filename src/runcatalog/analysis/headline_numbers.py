@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from runcatalog.analysis import best, groups, record_numbers, replication
-from runcatalog.analysis.headlines import Condition, Finding, Headline, hint, is_number
+from runcatalog.analysis.headlines import Condition, Finding, Headline, is_number
 from runcatalog.model import statistics, values
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.run_record import FINISHED, RunRecord, is_maximized
+from runcatalog.query.fields import suggestion
 
 _STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "mean": statistics.mean,
@@ -145,13 +146,13 @@ class Runs:
         known = self._declared | set(self._by_operation)
         if headline.operation not in known:
             name = headline.operation
-            raise CatalogError(f"{headline.where}: no operation {name}{hint(name, known)}")
+            raise CatalogError(f"{headline.where}: no operation {name}{suggestion(name, known)}")
         flags = {flag for run in runs for flag in run.flags}
         compared = [headline.compared_flag] if headline.compared_flag else []
         for flag in (*headline.flags, *compared):
             if flags and flag not in flags:
                 raise CatalogError(
-                    f"{headline.where}: no run of {headline.operation} has the flag {flag!r}{hint(flag, flags)}"
+                    f"{headline.where}: no run of {headline.operation} has the flag {flag!r}{suggestion(flag, flags)}"
                 )
         return runs
 
@@ -176,7 +177,7 @@ class Runs:
             elif headline.seeds:
                 raise CatalogError(
                     f"{headline.where}: seeds: run {first.id8} has no flag {flag!r}"
-                    f"{hint(flag, first.flags)}"
+                    f"{suggestion(flag, first.flags)}"
                 )
         return " × ".join(map(str, counts)) or "1"
 

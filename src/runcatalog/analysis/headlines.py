@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from runcatalog.model import values
 from runcatalog.model.declarations import load_yaml
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import FINDING, HEADLINE, Project
-from runcatalog.query.fields import close_matches
+from runcatalog.query.fields import suggestion
 
 STATISTICS = ("mean", "median", "min", "max")
 BEST = "best "  # prefix of the statistic that compares the values of a flag
@@ -152,7 +152,7 @@ def _headline(where: str, study: str, name: str, entry: Any) -> Headline:
         raise CatalogError(f"{where}: a mapping is expected: {', '.join(_KEYS)}")
     for key in entry:
         if key not in _KEYS:
-            raise CatalogError(f"{where}: no such key {key!r}{hint(str(key), _KEYS)}")
+            raise CatalogError(f"{where}: no such key {key!r}{suggestion(str(key), _KEYS)}")
     text = {key: " ".join(str(entry.get(key) or "").split()) for key in _KEYS}
     for key in ("question", "operation"):
         if not text[key]:
@@ -161,7 +161,7 @@ def _headline(where: str, study: str, name: str, entry: Any) -> Headline:
     if statistic not in STATISTICS and not statistic.startswith(BEST):
         known = (*STATISTICS, f"{BEST}FLAG")
         raise CatalogError(
-            f"{where}: no statistic {statistic!r}: {', '.join(known)}{hint(statistic, known)}"
+            f"{where}: no statistic {statistic!r}: {', '.join(known)}{suggestion(statistic, known)}"
         )
     if text["goal"] not in ("", "max", "min"):
         raise CatalogError(f"{where}: goal is max or min, got {text['goal']!r}")
@@ -234,12 +234,12 @@ def _finding(where: str, content: Any, names: list[str]) -> Finding:
             )
         for side in (match["left"], match["right"]):
             if side not in names and not (side == match["right"] and is_number(side)):
-                raise CatalogError(f"{where}: no headline {side!r}{hint(side, names)}")
+                raise CatalogError(f"{where}: no headline {side!r}{suggestion(side, names)}")
         conditions.append(Condition(match["left"], match["sign"], match["right"]))
     text = " ".join(str(body["text"]).split())
     for name in re.findall(r"{(.*?)}", text):
         if name not in names:
-            raise CatalogError(f"{where}: no headline {name!r}{hint(name, names)}")
+            raise CatalogError(f"{where}: no headline {name!r}{suggestion(name, names)}")
     return Finding(where, text, tuple(conditions))
 
 
@@ -255,7 +255,3 @@ def _list(content: Any) -> list[Any]:
     if content is None:
         return []
     return list(content) if isinstance(content, list | tuple) else [content]
-
-
-def hint(name: str, known: Iterable[str]) -> str:
-    return "".join(f", did you mean {match}?" for match in close_matches(name, known)[:1])

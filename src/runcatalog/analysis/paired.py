@@ -73,6 +73,7 @@ def compare(
         The comparison; or why the runs are not paired, such as "B has no outcomes per level".
     """
     names = name, second_name or name
+    first, second = _by_seed(first), _by_seed(second)
     sides = []
     for title, runs, own_name in zip("AB", (first, second), names, strict=True):
         sides.append([outcomes for run in runs if (outcomes := _outcomes(run, own_name))])
@@ -86,6 +87,11 @@ def compare(
     seeds = [[run.seed for run in runs] for runs in (first, second)]
     are_same = seeds[0] == seeds[1] and None not in seeds[0] and len({*seeds[0]}) == len(seeds[0])
     return _two_settings(successes[0], successes[1], are_same)
+
+
+def _by_seed(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Return runs in order of their seeds, those without a seed first."""
+    return sorted(runs, key=lambda run: (run.seed is not None, run.seed or 0))
 
 
 def _outcomes(run: RunRecord, name: str) -> LevelOutcomes | None:

@@ -23,7 +23,7 @@ from runcatalog.model.run_record import (
     RunRecord,
     is_maximized,
 )
-from runcatalog.query.fields import close_matches
+from runcatalog.query.fields import suggestion
 from runcatalog.store.run_rows import Reader, StoredRun
 from runcatalog.text import sentences, terminal
 
@@ -204,8 +204,7 @@ def _of_operation(reader: Reader, operation: str) -> tuple[list[StoredRun], int]
     named = {run for run, s in by_run.items() if s.tags.get("operation") == operation}
     if not named:
         known = {s.tags.get("operation", "") for s in by_run.values()}
-        hint = "".join(f"; did you mean {name}?" for name in close_matches(operation, known)[:1])
-        hint = hint or "; `catalog sync` adds new runs"
+        hint = suggestion(operation, known) or "; `catalog sync` adds new runs"
         raise CatalogError(f"no run of {operation!r}{hint}")
     members = [s for s in by_run.values() if s.run in named or s.tags.get("batch") in named]
     batch_ids = {s.tags.get("batch") for s in by_run.values()}
@@ -246,7 +245,7 @@ def _measure(operation: str, stored: Sequence[StoredRun], metric: str, goal: str
         kind = "objective"  # the result also has the number of samples
     known = {metric for s in stored for metric in s.last}
     if kind != "objective" and name not in known:
-        hint = "".join(f", did you mean {match}?" for match in close_matches(name, known)[:1])
+        hint = suggestion(name, known)
         raise CatalogError(f"no run of {operation} has the metric {name!r}{hint}")
     maximize = is_maximized(name, objective) if not goal else goal == "max"
     return Measure(name, kind, maximize)
@@ -287,7 +286,9 @@ def _mean(objectives: Sequence[dict[str, Any]]) -> dict[str, Any]:
     counts = [statistics.counted(objective) for objective in objectives]
     value = statistics.mean([objective["value"] for objective in objectives])
     counted = {"value": value, "kind": "rate", "count": sum(counts)}
-    return objectives[0] | (counted if all(counts) else {"value": value, "kind": "mean"})
+    # What belongs to a single run says nothing of the mean.
+    shared = {n: v for n, v in objectives[0].items() if n not in ("outcomes", "interval", "count")}
+    return shared | (counted if all(counts) else {"value": value, "kind": "mean"})
 
 
 def _without_repetitions(records: Iterable[RunRecord]) -> list[RunRecord]:
@@ -306,8 +307,7 @@ def _known_flags(by: Sequence[str], records: Sequence[RunRecord]) -> list[str]:
     known = {name for record in records for name in record.flags}
     for name in by:
         if name not in known:
-            hint = "".join(f", did you mean {match}?" for match in close_matches(name, known)[:1])
-            raise CatalogError(f"--group-by {name}: no run has this flag{hint}")
+            raise CatalogError(f"--group-by {name}: no run has this flag{suggestion(name, known)}")
     return list(dict.fromkeys(by))
 
 

@@ -13,7 +13,7 @@ from runcatalog.model import statistics
 from runcatalog.model.run_record import RunRecord
 from runcatalog.text import sentences
 
-_NUMBER = re.compile(r"[-−+]?(?:\d[\d,]*)?\.?\d+|\bnever\b")
+_NUMBER = re.compile(r"[-−+]?(?:\d[\d,]*)?\.?\d+(?:[eE][-−+]?\d+)?|\bnever\b")
 TABLE = "table "  # prefix of the name of a cell
 
 
@@ -63,18 +63,29 @@ def cell(run: RunRecord, name: str) -> list[float]:
     A bound that was "never" reached is infinite; a value that never was is none.
     """
     row, _, column = name.removeprefix(TABLE).partition("::")
+    found = _NUMBER.findall(str(content(run, row.strip(), column.strip())))
+    numbers = [math.inf if x == "never" else float(plain(x)) for x in found]
+    return numbers if numbers[:1] != [math.inf] else []
+
+
+def content(run: RunRecord, row: str, column: str) -> Any:
+    """Return the content of a cell of the tables that a run computed; None without one.
+
+    Args:
+        run: The record.
+        row: The row's first cell, or its first two or three with spaces between.
+        column: The column's title.
+    """
     tables = (run.result or {}).get("table")
     for table in tables if isinstance(tables, list) else [tables]:
         try:
-            place = [str(title) for title in table["columns"]].index(column.strip())
+            place = [str(title) for title in table["columns"]].index(column)
             for cells in table["rows"]:
-                if row.strip() in (" ".join(map(str, cells[:count])) for count in (1, 2, 3)):
-                    found = _NUMBER.findall(str(cells[place]))
-                    numbers = [math.inf if x == "never" else float(plain(x)) for x in found]
-                    return numbers if numbers[:1] != [math.inf] else []
+                if row in (" ".join(map(str, cells[:count])) for count in (1, 2, 3)):
+                    return cells[place]
         except (KeyError, TypeError, ValueError, IndexError):
             continue
-    return []
+    return None
 
 
 def bounds(runs: Sequence[RunRecord], name: str) -> tuple[float, float] | None:

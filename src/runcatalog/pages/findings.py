@@ -69,15 +69,9 @@ def _cell(
     """Return the newest run that has the cell, and the cell."""
     runs = [m for setting in _with_flags(data, operation, flags) for m in setting.finished]
     for run in reversed(cells.order(runs)):
-        stored = (run.result or {}).get("table")
-        for table in stored if isinstance(stored, list) else [stored]:
-            if not isinstance(table, dict) or column not in (
-                columns := list(map(str, table.get("columns", [])))
-            ):
-                continue
-            for line in table.get("rows", []):
-                if line and row in (str(line[0]), " ".join(map(str, line[:2]))):
-                    return run, line[columns.index(column)]
+        content = record_numbers.content(run, row, column)
+        if content is not None:
+            return run, content
     return None
 
 

@@ -265,7 +265,7 @@ def _digits(headline: Headline, *values: float) -> list[str]:
     if headline.unit == "%":
         return [numbers.minus(f"{100 * value:.1f}".removesuffix(".0")) for value in values]
     first = abs(values[0])
-    if all(value == int(value) for value in values) or not 1e-3 <= first < 100:
+    if all(float(value).is_integer() for value in values) or not 1e-3 <= first < 100:
         return [numbers.thousands(numbers.number(value, 3)) for value in values]
     decimals = min(3, 2 - math.floor(math.log10(first)))
     return [numbers.minus(f"{value:.{decimals}f}") for value in values]

@@ -358,13 +358,9 @@ class Catalog:
             operations: The operations whose last runs it shows.
             shows: Alternative text.
         """
-        last = [
-            [r for r in self._runs(operation) if r.status == FINISHED][-1:]
-            for operation in _list(operations)
-        ]
-        runs = [record for records in last for record in records]
         path = self._figure_path(name)
-        if not runs or not path.is_file():
+        has_run = any(run.status == FINISHED for run in self._runs(operations))
+        if not has_run or not path.is_file():
             return ""
         return f"![{markdown.escape(shows, 300)}]({self._target(path)})"
 

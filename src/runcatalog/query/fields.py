@@ -81,9 +81,7 @@ class KnownNames:
         kinds = {"flag": self.flags, "last": self.metrics, "best": self.metrics}
         expected = {"": "flag, metric or field", "flag": "flag"}.get(name.kind, "metric")
         candidates = kinds.get(name.kind) or {*FIELDS, *self.flags, *self.metrics}
-        hint = "".join(
-            f", did you mean {best}?" for best in close_matches(name.text, candidates)[:1]
-        )
+        hint = suggestion(name.text, candidates)
         raise QueryError(query, name.at, f"no run has a {expected} {name.text}{hint}")
 
 
@@ -96,6 +94,11 @@ def close_matches(name: str, candidates: Iterable[str]) -> list[str]:
         by_normal_form[match]
         for match in difflib.get_close_matches(_normal_form(name), by_normal_form, 3, 0.6)
     ]
+
+
+def suggestion(name: str, candidates: Iterable[str]) -> str:
+    """Return ", did you mean NAME?" with the candidate closest to a misspelt name; "" without one."""
+    return "".join(f", did you mean {best}?" for best in close_matches(name, candidates)[:1])
 
 
 def run_value(stored: StoredRun, name: ResolvedName) -> Any:
@@ -234,7 +237,7 @@ def _interval_end(begin: datetime, parts: int) -> datetime:
 
 def _status(value: str, fail: Callable[[str], NoReturn]) -> str:
     if value.upper() not in STATUSES:
-        hint = "".join(f", did you mean {best}?" for best in close_matches(value, STATUSES)[:1])
+        hint = suggestion(value, STATUSES)
         fail(f"no status {value}{hint or ': one of ' + ', '.join(STATUSES)}")
     return value.upper()
 

@@ -87,6 +87,10 @@ class Common(record.Config):
             raise record.UserError(
                 f"--envs: {self.envs} cannot be divided among {self.workers} workers and {self.minibatches} minibatches"
             )
+        if self.envs * self.rollout < 2:
+            raise record.UserError(
+                "--rollout: a single sample has no spread to normalise advantages by"
+            )
         if self.updates < 1:
             raise record.UserError(
                 f"--epoch-steps: {self.epoch_steps} x {self.schedule.epochs} is less than an update "

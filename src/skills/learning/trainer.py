@@ -69,7 +69,7 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
         self.stopped = False
         self.outcomes: list[dict[str, Any]] = []
         self._statistics: list[dict[str, float]] = []  # of the updates since the last logged point
-        self._clock = time.perf_counter()
+        self._timed, self._clock = 0, time.perf_counter()  # updates since the clock was set
 
     @classmethod
     @contextmanager
@@ -129,6 +129,7 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
     def log(self, statistics: dict[str, float]) -> None:
         """Add an update's statistics; log their means after every `LOG_INTERVAL` updates."""
         self._statistics.append(statistics | {"lr": self.learner.optimizer.lr})
+        self._timed += 1
         if not record.is_due(self.update, LOG_INTERVAL, self.config.updates):
             return
         since = self._statistics
@@ -136,7 +137,7 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
             name: math.fsum(values[name] for values in since) / len(since) for name in since[0]
         }
         episodes, successes = means.pop("episodes"), means.pop("successes")
-        count = len(since) * self.config.envs * self.config.rollout
+        count = self._timed * self.config.envs * self.config.rollout
         now = time.perf_counter()
         means |= {
             "env_steps": float(self.steps),
@@ -145,7 +146,7 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
         if episodes:
             means["success/training"] = successes / episodes
         self.run.log(means, self.update)
-        self._statistics, self._clock = [], now
+        self._statistics, self._timed, self._clock = [], 0, now
 
     def validate(self) -> None:
         """Validate after every `eval_interval` updates, and stop early once the last validations reach `stop_at`."""

@@ -131,6 +131,8 @@ def test_settings_with_several_seeds_are_compared_over_levels_and_seeds(make, tm
     assert entry["determined"]
     assert entry["interval"] == pytest.approx(found.interval)
     assert entry["detectable"] == pytest.approx(statistics.detectable(found.interval))
+    # Seeds that started in another order are the same seeds.
+    assert paired.compare(a.trials, b.trials[::-1], "success") == found
     uneven = paired.compare(a.trials, b.trials[:1], "success")
     assert "200 levels × 3 and 1 seeds" in uneven.method
 

@@ -4,9 +4,11 @@ import json
 import random
 import re
 
+import numpy as np
 import pytest
 
 from memory_reader import MemoryReader
+from runcatalog import record
 from runcatalog.analysis import ranking
 from runcatalog.model import statistics
 from runcatalog.model.errors import CatalogError
@@ -124,6 +126,19 @@ def test_a_seed_counts_once_in_a_group_of_several_settings(make):
     lines = ranking.as_table(result, 0, None)
     assert re.match(r"1\.  +2 .* 2 +5 ", lines[3]), lines  # two seeds, five runs
     assert "a single seed, which may be chance" in "\n".join(lines)
+
+
+def test_a_seed_of_several_settings_has_no_outcomes_of_one_of_them(make):
+    """Its mean is that of two runs, which solved other levels; two such seeds with equal means have an interval."""
+    solved = {0.9: np.arange(20) < 18, 0.7: np.arange(20) < 14}
+    runs = []
+    for number, (seed, value) in enumerate((s, v) for s in (1, 2) for v in solved):
+        objective = {"name": "rate", "value": value, "kind": "rate", "count": 20, "goal": "max"}
+        outcomes = [record.level_outcomes(range(20), {"rate": solved[value]})]
+        told = {"objective": objective, "outcomes": outcomes}
+        runs.append(make(number + 1, seed=seed, lr=1, clip=value, result=told))
+    (group,) = ranked(runs, "toy:train", by=["lr"]).groups
+    assert group.bounds == pytest.approx(statistics.wilson(64, 80))
 
 
 def test_the_order_of_the_runs_changes_nothing(make):

@@ -11,7 +11,10 @@ from runcatalog.pages import cited_numbers
 @pytest.fixture
 def check(project, make):
     """Return the problems of a text as the project's page."""
-    table = {"columns": ["stage", "steps [M]"], "rows": [["gtg0", "12.5 [12, 13]"], ["gtg1", "3"]]}
+    table = {
+        "columns": ["stage", "steps [M]"],
+        "rows": [["gtg0", "12.5 [12, 13]"], ["gtg1", "3"], ["small", "1.2e-04"]],
+    }
     more = {
         "columns": ["agent", "actions", "ALL"],
         "rows": [["MOE", "greedy", "5 of 20 [1, 9] %"], ["MOE", "sampled", "5 % [1, 9]"]],
@@ -60,6 +63,7 @@ def check(project, make):
         "12.5 M<!-- =table gtg0 :: steps [M]; run: 00000001 -->",
         "12.5 [12, 13] M<!-- =table gtg0 :: steps [M]; run: 00000001 -->",
         "5<!-- =table MOE greedy :: ALL; run: 00000001 --> of 20",
+        "0.00012<!-- =table small :: steps [M]; run: 00000001 -->",
         "3 [2, 4]<!-- =x; run: 00000001 -->",
         "75 [66, 82] %<!-- =objective; run: 00000002 -->",
         "66 %<!-- =low of objective; run: 00000002 -->",

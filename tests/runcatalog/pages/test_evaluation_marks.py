@@ -39,7 +39,7 @@ def test_a_test_set_is_counted_by_configuration(project, make):
     runs = [
         first,
         make(2, result=result(), seed=2, lr=0.1),
-        make(3, result=result(), seed=2, lr=0.1, superseded_by="1" * 8),
+        make(3, result=result(), seed=2, lr=0.1, threads=2, superseded_by="1" * 8),
         make(4, result=result(digest="d2"), seed=1, lr=0.1),  # another set
         make(5, result=result(), seed=1, lr=0.2),  # another configuration
         make(6, result=result("validation"), seed=1, lr=0.1),

@@ -162,15 +162,13 @@ def edge_text(edges: Sequence[searches.Edge]) -> str:
     return f"the best setting has {' and '.join(parts)}" if parts else ""
 
 
-def comparison_text(comparison: Comparison | None, id8: str) -> str:
+def comparison_text(comparison: Comparison, id8: str) -> str:
     """Return how a search compares with a random one at equal numbers of trials.
 
     Args:
-        comparison: The comparison; None gives "".
+        comparison: The comparison.
         id8: Id of the random search, as shown.
     """
-    if comparison is None:
-        return ""
     best, random = (
         sentences.value_text(comparison.objective, value)
         for value in (comparison.best, comparison.random)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from runcatalog.analysis import searches
+from runcatalog.analysis import groups, searches
 from runcatalog.model.run_record import RunRecord
 from runcatalog.record.evaluation import TEST
 from runcatalog.text import markdown
@@ -68,8 +68,7 @@ def _set_text(opened: Openings, record: RunRecord) -> str:
 
 
 def _key(record: RunRecord) -> tuple[str, str]:
-    flags = {n: v for n, v in record.flags.items() if n not in ("seed", "resume")}
     evaluation = record.evaluation
-    return repr((record.operation, flags)), (
+    return repr((record.operation, groups.compared(record))), (
         evaluation.digest or evaluation.name
     ) if evaluation else ""

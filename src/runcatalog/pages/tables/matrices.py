@@ -70,11 +70,9 @@ def _weight(setting: Setting) -> tuple[int, int]:
     return len(setting.finished), setting.newest or 0
 
 
-def sweep_table(
-    data: PageData, operations: Sequence[str], x: str, y: str, also: Sequence[Line] = ()
-) -> str:
+def sweep_table(data: PageData, operations: Sequence[str], x: str, y: str) -> str:
     """Return the matrix of a sweep as Markdown: mean and 95 % interval; "" without runs."""
-    found = list(also) or lines(data, operations, x, y)
+    found = lines(data, operations, x, y)
     if not found:
         return ""
     columns = sorted({c for line in found for c in line.settings}, key=values.sort_key)

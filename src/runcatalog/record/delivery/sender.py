@@ -113,7 +113,7 @@ def send_until_end(directory: Path, end_of_run: int) -> bool:
                 return False
         pause = max(INTERVAL, (time.process_time() - begin) / SHARE)
         if failures:
-            pause = 2.0**failures
+            pause = 2.0 ** min(failures, 6)
         pause = min(60.0, pause)
         if ended_at is not None or not open_pipe:
             time.sleep(min(pause, 10.0))
