@@ -167,6 +167,22 @@ def test_nothing_forbidden_is_done_under_guard(stage: str) -> None:
     }
 
 
+def test_exploring_ends_at_the_first_object_where_none_was_in_view() -> None:
+    """A level that begins in front of bare walls."""
+    engine, scenes = Engine("nlm2", 200, auto_reset=False), Scenes(200, (11, 11))
+    step = engine.reset(np.arange(200))
+    scenes.look(step, engine.state().agent)
+    bare = [n for n in range(200) if not scenes.observed(n)]
+    assert bare
+    for _ in range(4):
+        step = engine.step(np.zeros(200, np.int64))  # turns left
+        scenes.look(step, engine.state().agent)
+        for n in bare:
+            assert subtasks.done(subtasks.EXPLORE, scenes, n, 0) == (scenes.observed(n) > 0)
+            assert subtasks.EXPLORE in subtasks.options(scenes, n, scenes.things(n))
+    assert any(scenes.observed(n) for n in bare)
+
+
 def test_the_guard_allows_keys_of_known_locks() -> None:
     """Keys of known or mentioned locks may be picked up; others only where that is the sub-task."""
     engine = Engine("nlm2", 300, auto_reset=False)

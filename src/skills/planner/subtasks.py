@@ -57,19 +57,19 @@ def options(scenes: Scenes, n: int, things: list[Thing]) -> list[str]:
     ]
     subtasks += [words(PKP, thing.colour, KEY) for thing in things if thing.kind == KEY]
     subtasks += [words(GTO, thing.colour, thing.kind) for thing in things if thing.kind != GOAL]
-    return [subtask for subtask in dict.fromkeys(subtasks) if not done(subtask, scenes, n, 0)]
+    return [subtask for subtask in dict.fromkeys(subtasks) if not done(subtask, scenes, n, None)]
 
 
-def done(subtask: str, scenes: Scenes, n: int, observed: int) -> bool:
+def done(subtask: str, scenes: Scenes, n: int, observed: int | None) -> bool:
     """Return whether a sub-task is fulfilled according to the observations.
 
     Args:
         subtask: In words.
         scenes, n: Observations, and the environment.
-        observed: `scenes.observed(n)` when the sub-task began; 0 before any.
+        observed: `scenes.observed(n)` when the sub-task began; None for one that has not begun.
     """
     if subtask == EXPLORE:
-        return observed > 0 and scenes.observed(n) > observed
+        return observed is not None and scenes.observed(n) > observed
     verb, colour, kind, _ = map(int, code(subtask))
     if verb == PKP:
         return scenes.carried(n) == (kind, colour)
