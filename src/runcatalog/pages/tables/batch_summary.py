@@ -147,7 +147,7 @@ def importance_text(batch: RunRecord | None) -> str:
     determined = importance.determined
     if not determined:
         return f"the effect of every parameter is undetermined ({fit})"
-    first, *more = (f"{_named(share)} {_span(share)}" for share in determined[:3])
+    first, *more = map(share_text, determined[:3])
     return f"importance: {first} of the variance{''.join(f', {s}' for s in more)} ({fit})"
 
 
@@ -180,14 +180,12 @@ def comparison_text(comparison: Comparison, id8: str) -> str:
     return f"with {count} trials, best {best} against {random} of random search ({id8}), whose best {reached}"
 
 
-def _named(share: Share) -> str:
-    return markdown.escape(share.name)
-
-
-def _span(share: Share) -> str:
-    """Return "63 % [48, 71]"; a share of the variance lies between 0 and 1."""
-    value, low, high = (min(max(v, 0.0), 1.0) for v in (share.value, share.low, share.high))
-    return f"{round(100 * value)} % [{round(100 * low)}, {round(100 * high)}]"
+def share_text(share: Share) -> str:
+    """Return "lr 63 % [48, 71]"; a share of the variance lies between 0 and 1."""
+    value, low, high = (
+        round(100 * min(max(v, 0.0), 1.0)) for v in (share.value, share.low, share.high)
+    )
+    return f"{markdown.escape(share.name)} {value} % [{low}, {high}]"
 
 
 def _also(objective: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from runcatalog.analysis import groups, searches
 from runcatalog.model import values
 from runcatalog.model.run_record import FAILED, KILLED, RUNNING, RunRecord
-from runcatalog.pages.tables import cells, setting_table, settings
+from runcatalog.pages.tables import batch_summary, cells, setting_table, settings
 from runcatalog.pages.tables.page_data import PageData
 from runcatalog.text import markdown, sentences, terminal
 
@@ -148,13 +148,8 @@ def importance(batch: RunRecord | None) -> str:
         return f"undetermined: R² {r2} is below {searches.MIN_R2}"
     if not stored.determined:
         return f"undetermined (R² {r2})"
-    shares = []
-    for share in stored.determined[:2]:
-        value, low, high = (
-            round(100 * min(max(v, 0.0), 1.0)) for v in (share.value, share.low, share.high)
-        )
-        shares.append(f"{markdown.escape(share.name)} {value} % [{low}, {high}]")
-    return f"{', '.join(shares)} of the variance (R² {r2})"
+    shares = ", ".join(map(batch_summary.share_text, stored.determined[:2]))
+    return f"{shares} of the variance (R² {r2})"
 
 
 def against_random(data: PageData, batch: RunRecord | None, members: Sequence[RunRecord]) -> str:
