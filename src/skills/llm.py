@@ -75,6 +75,10 @@ class Config(record.Config):
         False, "mask laying down a key where the sub-task is not to pick up another, and in or next to a doorway; the "
         "oracle also has a key lifted that blocks the way",
     )  # fmt: skip
+    lay_down: str = option(
+        "agent", "who lays down what is carried where another object is to be picked up: agent, by its own actions; "
+        "rule: turn to a free cell where an object cuts nothing off, and drop", choices=("agent", "rule"),
+    )  # fmt: skip
     timeout: float = option(120, "limit of a request [s]", low=0, low_open=True, resumable=True)
     retries: int = option(3, "repetitions of a request", low=0, high=20, resumable=True)
     together: int = option(4, "simultaneous requests", low=1, high=256, resumable=True)
@@ -160,6 +164,7 @@ def main(config: Config) -> dict[str, Any]:
                 config.patience,
                 guarded=config.guard,
                 careful=config.careful,
+                lays_down=config.lay_down == "rule",
             )
             while episodes.unfinished.any():
                 episodes.step()

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.ndimage import label
 
 from chat_server import ChatServer, options_of
 from runcatalog import record
@@ -278,6 +279,53 @@ def test_a_careful_executor_lays_keys_down_only_to_pick_up_others_and_in_no_door
     assert set(careful.laid_for) == {"pick up"}
     assert free.in_doorways > 0
     assert careful.in_doorways == 0
+
+
+def test_an_object_that_cuts_nothing_off_leaves_all_free_cells_connected() -> None:
+    """Against the connected components of the whole grid, with and without the object."""
+    rng, scenes, cut = np.random.default_rng(0), Scenes(1, (9, 9)), 0
+    for _ in range(2000):
+        kinds = rng.choice([0, codes.EMPTY, DOOR, WALL, KEY], (9, 9), p=[0.1, 0.4, 0.1, 0.3, 0.1])
+        kinds[[0, -1]] = kinds[:, [0, -1]] = WALL
+        x, y, direction = rng.integers(1, 8), rng.integers(1, 8), rng.integers(4)
+        ahead = y + (0, 1, 0, -1)[direction], x + (1, 0, -1, 0)[direction]
+        kinds[y, x] = codes.EMPTY
+        if 0 in ahead or 8 in ahead:
+            continue
+        kinds[ahead] = codes.EMPTY
+        scenes._cells[0, ..., 0], scenes._agent[0] = kinds, (x, y, direction)
+        free = ~np.isin(kinds, (WALL, KEY))
+        before = label(free)[1]
+        free[ahead] = False
+        after = label(free)[1]
+        if not scenes.cuts_off()[0]:
+            assert after == before
+        cut += after > before
+    assert cut > 200
+
+
+def test_a_rule_lays_down_what_is_carried_before_another_object_is_picked_up() -> None:
+    """The executor never drops by itself: without the rule no hand is ever emptied."""
+
+    class NeverDrops(AnyAction):
+        def __init__(self) -> None:
+            super().__init__()
+            self.carried: list[np.ndarray] = []
+
+        def act(self, step, withheld):
+            self.carried.append(step.image[:, 3, 6, 0] == KEY)
+            withheld = withheld.copy()
+            withheld[:, codes.DROP] = True
+            return super().act(step, withheld)
+
+    emptied = []
+    for lays_down in (False, True):
+        executor = NeverDrops()
+        _episodes(RandomPlanner(record.Seeds(1)), executor, range(200), lays_down=lays_down).play()
+        carried = np.stack(executor.carried)
+        emptied.append(int((carried[:-1] & ~carried[1:]).sum()))
+    assert emptied[0] == 0
+    assert emptied[1] > 20
 
 
 def test_the_oracle_has_a_key_lifted_that_blocks_the_way() -> None:

@@ -33,6 +33,7 @@ from skills.levels.engine import Step
 
 _THINGS = (DOOR, KEY, BALL, BOX, GOAL)
 _AHEAD = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]])  # by direction: column and row
+_RING = np.array([[1, 0], [1, 1], [0, 1], [-1, 1], [-1, 0], [-1, -1], [0, -1], [1, -1]])
 _COLUMNS, _ROWS = np.divmod(np.arange(VIEW**2), VIEW)
 _OWN = VIEW // 2 * VIEW + VIEW - 1  # the agent's cell in a view, which shows the carried object
 
@@ -140,6 +141,21 @@ class Scenes:
             near |= _shifted(doorway, down, right)
         x, y = (self._agent[:, :2] + _AHEAD[self._agent[:, 2]]).T
         return near[np.arange(len(near)), y + 2, x + 2]
+
+    def cuts_off(self) -> NDArray[np.bool_]:
+        """Return whether an object on the cell in front of each agent would cut its free neighbours apart, bool [N].
+
+        They stay connected around the cell if its 4-connectivity number is at most 1 (Yokoi, Toriwaki and Fukumura
+        1975). Cells that were not observed count as free, and closed doors.
+        """
+        kinds = np.pad(self._cells[..., 0], ((0, 0), (1, 1), (1, 1)), constant_values=WALL)
+        x, y = (self._agent[:, :2] + _AHEAD[self._agent[:, 2]]).T
+        around = kinds[
+            np.arange(len(x))[:, None], y[:, None] + 1 + _RING[:, 1], x[:, None] + 1 + _RING[:, 0]
+        ]
+        free = ~np.isin(around, (WALL, KEY, BALL, BOX))
+        connected = free & np.roll(free, -1, 1) & np.roll(free, -2, 1)
+        return (free[:, ::2].sum(1) - connected[:, ::2].sum(1)) > 1
 
     def observed(self, n: int) -> int:
         """Return the number of different objects (kind and colour) observed so far."""
