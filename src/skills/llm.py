@@ -77,7 +77,7 @@ class Config(record.Config):
     )  # fmt: skip
     lay_down: str = option(
         "agent", "who lays down what is carried where another object is to be picked up: agent, by its own actions; "
-        "rule: turn to a free cell where an object cuts nothing off, and drop", choices=("agent", "rule"),
+        "rule: the nearest known way to a cell where an object cuts nothing off", choices=("agent", "rule"),
     )  # fmt: skip
     timeout: float = option(120, "limit of a request [s]", low=0, low_open=True, resumable=True)
     retries: int = option(3, "repetitions of a request", low=0, high=20, resumable=True)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from skills.agents.evaluation import play
 from skills.agents.policy import Agent
-from skills.levels.codes import DROP, EMPTY, LEFT, PKP, mission_text
+from skills.levels.codes import DROP, PKP, mission_text
 from skills.levels.engine import Engine, Step
 from skills.levels.state import Levels
 from skills.planner.executors import Executor
@@ -18,8 +18,6 @@ from skills.planner.planners import Planner
 from skills.planner.prompts import Situation
 from skills.planner.scene import Scenes
 from skills.planner.subtasks import HISTORY, code, done, options
-
-_DIRECTIONS = 4
 
 
 @dataclass
@@ -77,8 +75,8 @@ class EpisodeRunner:
             verbs did not learn to avoid.
         careful: Whether to mask laying down an object where the sub-task is not to pick up another, and in or next to
             a doorway.
-        lays_down: Whether a carried object is laid down by a rule where the sub-task is to pick up another: agents of
-            single verbs try to pick it up with a full hand.
+        lays_down: Whether, where the sub-task is to pick up another object, the carried one is laid down by a rule
+            (`Scenes.action_to_lay_down`). Agents of single verbs try to pick up with a full hand.
     """
 
     def __init__(
@@ -98,7 +96,7 @@ class EpisodeRunner:
         self._now = self._engine.reset(drawn)
         self._seeds, self._planner, self._executor = drawn.tolist(), planner, executor
         self._patience, self._guarded, self._careful = patience, guarded, careful
-        self._lays_down, self._turns = lays_down, np.zeros(count, np.int64)
+        self._lays_down = lays_down
         self._missions = [mission_text(mission) for mission in self._now.mission]
         self._episodes = [EpisodeState() for _ in range(count)]
         self._state = self._engine.state()
@@ -130,6 +128,8 @@ class EpisodeRunner:
             withheld[:] = False
         if self._careful:
             withheld[:, DROP] |= (self._wanted[:, 0] != PKP) | self._scenes.before_doorway()
+        if self._lays_down:
+            withheld[:, DROP] = True
         actions = self._executor.act(self._now, withheld)
         if self._lays_down:
             self._lay_down(actions)
@@ -137,21 +137,13 @@ class EpisodeRunner:
         self._count(self._now)
 
     def _lay_down(self, actions: NDArray[np.int64]) -> None:
-        """Replace actions where another object than the carried one is to be picked up: turn to a free cell, and drop.
-
-        Where no cell around is fit the agent acts once, and the rule tries again.
-        """
-        cuts_off = self._scenes.cuts_off()
+        """Replace actions where another object than the carried one is to be picked up."""
         for n in np.flatnonzero(self.unfinished & (self._wanted[:, 0] == PKP)).tolist():
-            carried, wanted = self._scenes.carried(n), self._wanted[n]
-            if carried is None or carried == (int(wanted[2]), int(wanted[1])):
-                self._turns[n] = 0
-            elif self._scenes.faced(n)[0] == EMPTY and not cuts_off[n]:
-                actions[n], self._turns[n] = DROP, 0
-            elif self._turns[n] < _DIRECTIONS:
-                actions[n], self._turns[n] = LEFT, self._turns[n] + 1
-            else:
-                self._turns[n] = 0
+            carried, (_, colour, kind, _) = self._scenes.carried(n), self._wanted[n].tolist()
+            if carried is not None and carried != (kind, colour):
+                action = self._scenes.action_to_lay_down(n)
+                if action is not None:
+                    actions[n] = action
 
     def situation(self, n: int) -> Situation:
         """Return the planner's input for environment n."""

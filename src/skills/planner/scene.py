@@ -18,13 +18,17 @@ from skills.levels.codes import (
     BOX,
     COLOURS,
     DOOR,
+    DROP,
     EMPTY,
+    FORWARD,
     GOAL,
     KEY,
+    LEFT,
     LOCKED,
     OPEN,
     PICKUP,
     PKP,
+    RIGHT,
     TOGGLE,
     VIEW,
     WALL,
@@ -33,7 +37,8 @@ from skills.levels.engine import Step
 
 _THINGS = (DOOR, KEY, BALL, BOX, GOAL)
 _AHEAD = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]])  # by direction: column and row
-_RING = np.array([[1, 0], [1, 1], [0, 1], [-1, 1], [-1, 0], [-1, -1], [0, -1], [1, -1]])
+# The eight neighbours in a circle: column and row.
+_RING = ((1, 0), (1, 1), (0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1))
 _COLUMNS, _ROWS = np.divmod(np.arange(VIEW**2), VIEW)
 _OWN = VIEW // 2 * VIEW + VIEW - 1  # the agent's cell in a view, which shows the carried object
 
@@ -142,20 +147,47 @@ class Scenes:
         x, y = (self._agent[:, :2] + _AHEAD[self._agent[:, 2]]).T
         return near[np.arange(len(near)), y + 2, x + 2]
 
-    def cuts_off(self) -> NDArray[np.bool_]:
-        """Return whether an object on the cell in front of each agent would cut its free neighbours apart, bool [N].
+    def action_to_lay_down(self, n: int) -> int | None:
+        """Return the first action of a shortest way to lay the carried object down where it cuts nothing off.
 
-        They stay connected around the cell if its 4-connectivity number is at most 1 (Yokoi, Toriwaki and Fukumura
-        1975). Cells that were not observed count as free, and closed doors.
+        The way is over cells known to be free; None where none is known.
         """
-        kinds = np.pad(self._cells[..., 0], ((0, 0), (1, 1), (1, 1)), constant_values=WALL)
-        x, y = (self._agent[:, :2] + _AHEAD[self._agent[:, 2]]).T
-        around = kinds[
-            np.arange(len(x))[:, None], y[:, None] + 1 + _RING[:, 1], x[:, None] + 1 + _RING[:, 0]
-        ]
-        free = ~np.isin(around, (WALL, KEY, BALL, BOX))
-        connected = free & np.roll(free, -1, 1) & np.roll(free, -2, 1)
-        return (free[:, ::2].sum(1) - connected[:, ::2].sum(1)) > 1
+        resting, free = self._resting_cells(n), self._free_cells(n)
+        start = tuple(self._agent[n].tolist())
+        queue, first = deque([start]), {start: -1}
+        while queue:
+            x, y, direction = queue.popleft()
+            right, down = _AHEAD[direction].tolist()
+            ahead = y + down, x + right
+            is_inside = _inside(free, *ahead)
+            if is_inside and resting[ahead]:
+                action = first[x, y, direction]
+                return DROP if action < 0 else action
+            poses = {LEFT: (x, y, (direction - 1) % 4), RIGHT: (x, y, (direction + 1) % 4)}
+            if is_inside and free[ahead]:
+                poses[FORWARD] = (x + right, y + down, direction)
+            for action, pose in poses.items():
+                if pose not in first:
+                    first[pose] = first[x, y, direction] if first[x, y, direction] >= 0 else action
+                    queue.append(pose)
+        return None
+
+    def _resting_cells(self, n: int) -> NDArray[np.bool_]:
+        """Return the cells, known to be empty, on which an object would cut nothing off, bool [height, width].
+
+        Their free neighbours stay connected around them: the 4-connectivity number is at most 1 (Yokoi, Toriwaki and
+        Fukumura 1975). And no object has them as its only free neighbour. Unknown cells count as free, and doors.
+        """
+        kinds = np.pad(self._cells[n, ..., 0], 2, constant_values=WALL)
+        objects = np.isin(kinds, (KEY, BALL, BOX))
+        free = ~objects & (kinds != WALL)
+        ring = [np.roll(free, (-y, -x), (0, 1)) for x, y in _RING]
+        number = sum(
+            ring[k].astype(int) - (ring[k] & ring[k + 1] & ring[(k + 2) % 8]) for k in (0, 2, 4, 6)
+        )
+        one_way = objects & (sum(ring[::2], np.zeros(kinds.shape, int)) < 2)
+        only_way = np.any([np.roll(one_way, (-y, -x), (0, 1)) for x, y in _RING[::2]], axis=0)
+        return ((kinds == EMPTY) & (number < 2) & ~only_way)[2:-2, 2:-2]
 
     def observed(self, n: int) -> int:
         """Return the number of different objects (kind and colour) observed so far."""
@@ -188,10 +220,14 @@ class Scenes:
             things.append(Thing(*self._cells[n, y, x].tolist(), min(reached, default=-1)))
         return sorted(things, key=lambda thing: (thing.distance < 0, thing.distance))
 
+    def _free_cells(self, n: int) -> NDArray[np.bool_]:
+        """Return the empty cells and open doors that were observed, bool [height, width]."""
+        kinds, _, states = np.moveaxis(self._cells[n], -1, 0)
+        return (kinds == EMPTY) | ((kinds == DOOR) & (states == OPEN))
+
     def _distances(self, n: int) -> NDArray[np.int64]:
         """Return the steps from the agent to all cells over observed free cells and open doors; -1: no known path."""
-        kinds, _, states = np.moveaxis(self._cells[n], -1, 0)
-        free = (kinds == EMPTY) | ((kinds == DOOR) & (states == OPEN))
+        free = self._free_cells(n)
         distances = np.full(free.shape, -1)
         x, y = self._agent[n, :2].tolist()
         distances[y, x] = 0
