@@ -79,6 +79,9 @@ class Config(record.Config):
         "agent", "who lays down what is carried where another object is to be picked up: agent, by its own actions; "
         "rule: the nearest known way to a cell where an object cuts nothing off", choices=("agent", "rule"),
     )  # fmt: skip
+    boxes_as_balls: bool = option(
+        False, "show boxes that the sub-task does not name as balls: agents have learned to open boxes in their way"
+    )  # fmt: skip
     timeout: float = option(120, "limit of a request [s]", low=0, low_open=True, resumable=True)
     retries: int = option(3, "repetitions of a request", low=0, high=20, resumable=True)
     together: int = option(4, "simultaneous requests", low=1, high=256, resumable=True)
@@ -202,7 +205,10 @@ def make_executor(
             f"planner=none takes one of {', '.join(COMPOSITE)}"
         )
     run.event(f"{config.agent}: {agent.run_id[:8]}, trained on {agent.stage} last")
-    executor = AgentExecutor(agent, count, uniform, forgets=config.forget, replays=config.replay)
+    executor = AgentExecutor(
+        agent, count, uniform, forgets=config.forget, replays=config.replay,
+        boxes_as_balls=config.boxes_as_balls,
+    )  # fmt: skip
     return executor, agent
 
 

@@ -250,6 +250,34 @@ def test_a_replayed_memory_is_that_of_an_episode_with_the_sub_task_as_its_missio
     assert changed > 5
 
 
+def test_boxes_are_shown_as_balls_except_those_that_the_sub_task_names() -> None:
+    agent, shown = _agent(), []
+
+    class Recording(NetworkAgent):
+        def policy(self, step, memory):
+            shown.append((step.image.copy(), step.mission.copy()))
+            return super().policy(step, memory)
+
+    recording = Recording(agent.network)
+    executor = AgentExecutor(
+        recording, len(SEEDS), np.random.default_rng(1), forgets=True, boxes_as_balls=True
+    )
+    episodes, seen = _episodes(RandomPlanner(record.Seeds(1)), executor), []
+    while episodes.unfinished.any():
+        seen.append(episodes._now.image.copy())
+        episodes.step()
+    named = 0
+    for (image, mission), before in zip(shown, seen, strict=True):
+        of_boxes = mission[:, 2] == codes.BOX
+        expected = before.copy()
+        expected[~of_boxes, ..., 0] = np.where(
+            before[~of_boxes, ..., 0] == codes.BOX, codes.BALL, before[~of_boxes, ..., 0]
+        )
+        np.testing.assert_array_equal(image, expected)
+        named += int((image[..., 0] == codes.BOX).sum())
+    assert named
+
+
 def test_a_careful_executor_lays_keys_down_only_to_pick_up_others_and_in_no_doorway() -> None:
     class Watching(AnyAction):
         def __init__(self) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skills.agents.policy import Agent, sample_actions
-from skills.levels.codes import ACTIONS
+from skills.levels.codes import ACTIONS, BALL, BOX
 from skills.levels.engine import Step
 from skills.levels.state import Levels
 from skills.planner.subtasks import code
@@ -41,6 +41,8 @@ class AgentExecutor(Executor):
             episode had one mission.
         replays: Whether its memory then is made anew from all observations of the episode with the sub-task as
             mission, instead of being empty.
+        boxes_as_balls: Whether the agent sees boxes that the sub-task does not name as balls, which cannot be opened. In
+            its training it opens boxes in its way, and where that is masked it stays before them.
     """
 
     def __init__(
@@ -51,8 +53,9 @@ class AgentExecutor(Executor):
         *,
         forgets: bool,
         replays: bool = False,
+        boxes_as_balls: bool = False,
     ) -> None:
-        self._agent, self._uniform = agent, uniform
+        self._agent, self._uniform, self._boxes_as_balls = agent, uniform, boxes_as_balls
         self._forgets, self._replays = forgets, replays
         self._missions, self._memory = np.zeros((count, 4), np.uint8), agent.start(count)
         self._begins, self._seen = np.zeros(count, bool), list[Step]()
@@ -63,6 +66,8 @@ class AgentExecutor(Executor):
 
     def act(self, step: Step, withheld: NDArray[np.bool_]) -> NDArray[np.int64]:
         """See `Executor`."""
+        if self._boxes_as_balls:
+            step = self._without_boxes(step)
         if self._forgets:
             self._memory[self._begins] = 0
         if self._replays:
@@ -75,6 +80,12 @@ class AgentExecutor(Executor):
         outputs, self._memory = self._agent.policy(with_mission, self._memory)
         outputs[:, :ACTIONS][withheld] = -np.inf
         return sample_actions(outputs, self._uniform)
+
+    def _without_boxes(self, step: Step) -> Step:
+        image = step.image.copy()
+        named = self._missions[:, None, None, 2] == BOX
+        image[..., 0][(image[..., 0] == BOX) & ~named] = BALL
+        return step._replace(image=image)
 
     def _replay(self) -> None:
         """Make the memory anew, from the observations so far, where a sub-task begins."""
