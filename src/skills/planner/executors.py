@@ -41,8 +41,8 @@ class AgentExecutor(Executor):
             episode had one mission.
         replays: Whether its memory then is made anew from all observations of the episode with the sub-task as
             mission, instead of being empty.
-        boxes_as_balls: Whether the agent sees boxes that the sub-task does not name as balls, which cannot be opened. In
-            its training it opens boxes in its way, and where that is masked it stays before them.
+        boxes_as_balls: Whether the agent sees boxes that the sub-task does not name as balls, which cannot be opened.
+            In its training it opens boxes in its way, and where that is masked it stays before them.
     """
 
     def __init__(
