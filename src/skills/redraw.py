@@ -30,7 +30,8 @@ def draw(records: committed.Records, folder: Path) -> list[Path]:
     whole = [
         benchmark
         for benchmark in records.get("skill:benchmark", ())
-        if benchmark["flags"].get("levels", FIRST_SET) == FIRST_SET
+        if "agents" in benchmark["flags"]  # no batch
+        and benchmark["flags"].get("levels", FIRST_SET) == FIRST_SET
     ]
     if whole:
         drawn.append(folder / "benchmark_agents.svg")

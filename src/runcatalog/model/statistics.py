@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from runcatalog.numbers import Z95
 from runcatalog.numbers import wilson as wilson
+from runcatalog.record.evaluation import effective_games
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
-
-    from runcatalog.record.evaluation import LevelOutcomes
 
 RESAMPLES = 2000
 LOW, HIGH = (
     int(0.025 * RESAMPLES),
     int(0.975 * RESAMPLES) - 1,
 )  # ranks of the bounds in the sorted resamples
-_ROUNDING = 5e-5  # of a rate as scripts report it
 _BLOCK = 2_000_000  # numbers drawn at once, 16 MB
 _Z80 = 0.8416212335729143  # 80 % quantile of the standard normal distribution
 
@@ -138,35 +136,16 @@ def bounds(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
 def trials(objectives: Sequence[dict[str, Any]]) -> float:
     """Return how many independent games the mean of objectives over seeds is worth; 0 if successes were not counted.
 
-    Seeds that play the same levels, and several games of a level, are not independent. Where the outcomes on every
-    level are known, it is the number of games that has the variance of the mean over levels and seeds, at most the
-    number of games played (effective sample size: Korn and Graubard 1998, Survey Methodology 24, 193-201; variance
-    components of two crossed factors: Searle, Casella and McCulloch 1992, *Variance Components*, chapter 4). Else all
-    games count.
+    Where the outcomes on every level are known, it is the effective number of games, see
+    :func:`runcatalog.record.evaluation.effective_games`; else all games count.
     """
     sides = [o.get("outcomes", {}).get(o.get("name")) for o in objectives]
     if all(sides) and len({(side.levels, side.shape) for side in sides}) == 1:
-        return _effective(tuple(sides), tuple(o["value"] for o in objectives))
+        games = effective_games(tuple(sides), tuple(o["value"] for o in objectives))
+        if games:
+            return games
     counts = [counted(o) for o in objectives]
     return sum(counts) if all(counts) else 0
-
-
-@lru_cache(1000)  # the cells of a row ask for the same interval several times
-def _effective(sides: tuple[LevelOutcomes, ...], values: tuple[float, ...]) -> float:
-    import numpy as np
-
-    rates = np.stack([side.success.mean(axis=1) for side in sides])  # [seeds, levels]
-    seeds, levels = rates.shape
-    of_seeds, of_levels, rate = rates.mean(axis=1), rates.mean(axis=0), rates.mean()
-    if np.abs(of_seeds - values).max() > _ROUNDING:
-        return 0  # another number of the same name
-    games = seeds * levels * sides[0].shape[1]
-    variance = of_levels.var() / levels
-    if seeds > 1:
-        rest = rates - of_seeds[:, None] - of_levels + rate
-        variance += of_seeds.var(ddof=1) / seeds - rest.var() / (seeds - 1) / levels
-    independent = rate * (1 - rate) / games
-    return float(games * independent / max(variance, independent)) if independent else games
 
 
 def _generator(seed: int) -> np.random.RandomState:

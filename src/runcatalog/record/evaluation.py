@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 TRAINING, VALIDATION, TEST = SPLITS = ("training", "validation", "test")
 """Training: weights are fitted to it. Validation: early stopping, choice of variants, searches. Test: only reported."""
+_ROUNDING = 5e-5  # of a rate as scripts report it
 _DIGITS = 16  # of the SHA-256 of a set's content
 
 
@@ -154,6 +155,35 @@ def outcomes_of(result: Mapping[str, Any] | None) -> dict[str, LevelOutcomes]:
         except (TypeError, KeyError, ValueError, AttributeError):
             continue  # a script's own entry of this name
     return outcomes
+
+
+@lru_cache(1000)  # the cells of a row ask for the same interval several times
+def effective_games(sides: tuple[LevelOutcomes, ...], rates: tuple[float, ...]) -> float:
+    """Return how many independent games the mean rate of runs on the same levels is worth, at most all of them.
+
+    Seeds that play the same levels, and several games of a level, are not independent. The number is that of the games
+    whose mean has the variance of this mean over levels and seeds (effective sample size: Korn and Graubard 1998,
+    Survey Methodology 24, 193-201; variance components of two crossed factors: Searle, Casella and McCulloch 1992,
+    *Variance Components*, chapter 4).
+
+    Args:
+        sides: Outcomes of the runs, on the same levels and equally many games.
+        rates: Their rates; 0 is returned if the outcomes have other ones.
+    """
+    import numpy as np
+
+    by_level = np.stack([side.success.mean(axis=1) for side in sides])  # [seeds, levels]
+    seeds, levels = by_level.shape
+    of_seeds, of_levels, rate = by_level.mean(axis=1), by_level.mean(axis=0), by_level.mean()
+    if np.abs(of_seeds - rates).max() > _ROUNDING:
+        return 0
+    games = seeds * levels * sides[0].shape[1]
+    variance = of_levels.var() / levels
+    if seeds > 1:
+        rest = by_level - of_seeds[:, None] - of_levels + rate
+        variance += of_seeds.var(ddof=1) / seeds - rest.var() / (seeds - 1) / levels
+    independent = rate * (1 - rate) / games
+    return float(games * independent / max(variance, independent)) if independent else games
 
 
 def _bits(text: str, shape: tuple[int, int]) -> bytes:

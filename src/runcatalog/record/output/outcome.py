@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from runcatalog import numbers
+from runcatalog.record.evaluation import LevelOutcomes, effective_games, outcomes_of
 from runcatalog.record.untrusted import guild_attribute
 
 _OBJECTIVE = re.compile(
@@ -72,12 +73,15 @@ def sentence(result: Mapping[str, Any] | None) -> str:
     objective = result.get("objective") or {}
     if not objective.get("name") or not isinstance(objective.get("value"), int | float):
         return "finished, with no result"
-    text = f"{objective_text(objective, objective['value'])}{after(objective)}{_own_interval(objective)}"
+    outcomes = outcomes_of(result)
+    text = f"{objective_text(objective, objective['value'])}{after(objective)}{_own_interval(objective, outcomes)}"
     others = objective.get("also")
     for other in others if isinstance(others, list) else [others]:
         # The result is written already: a number that is none is left out, as in the catalog's row.
         with contextlib.suppress(TypeError, KeyError, ValueError, OverflowError):
-            text += f"; {objective_text(other, float(other['value']))}{_own_interval(other)}"
+            text += (
+                f"; {objective_text(other, float(other['value']))}{_own_interval(other, outcomes)}"
+            )
     return text
 
 
@@ -129,14 +133,16 @@ def interval_text(objective: Mapping[str, Any], low: float, high: float) -> str:
     return f" [{numbers.number(low)}, {numbers.number(high)}]"
 
 
-def _own_interval(objective: Mapping[str, Any]) -> str:
-    """Return the 95 % interval of a counted rate; "" without a count."""
+def _own_interval(objective: Mapping[str, Any], outcomes: Mapping[str, LevelOutcomes]) -> str:
+    """Return the 95 % interval of a counted rate, over levels where their outcomes are known; "" without a count."""
     value, count = float(objective["value"]), objective.get("count")
     if objective.get("kind") != "rate" or not isinstance(count, int) or isinstance(count, bool):
         return ""
     if count < 1 or not 0 <= value <= 1:
         return ""
-    return interval_text(objective, *numbers.wilson(min(value * count, count), count))
+    side = outcomes.get(str(objective.get("name")))
+    games = (effective_games((side,), (value,)) if side else 0) or count
+    return interval_text(objective, *numbers.wilson(min(value * games, games), games))
 
 
 def parse(line: str) -> dict[str, Any] | None:

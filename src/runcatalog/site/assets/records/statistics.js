@@ -56,11 +56,9 @@ const statistics = {
     const sides = objectives.map(({ outcomes }) => outcomes?.split(" "));
     const sets = new Set(sides.map((side) => side?.slice(0, 3).join(" ")));
     if (sides.every(Boolean) && sets.size === 1) {
-      return statistics.effective(
-        sides.map(statistics.levelRates),
-        Number(sides[0][2]),
-        objectives.map(({ value }) => value),
-      );
+      const values = objectives.map(({ value }) => value);
+      const games = statistics.effective(sides.map(statistics.levelRates), Number(sides[0][2]), values);
+      if (games) return games;
     }
     const counts = objectives.map(statistics.counted);
     return counts.every((count) => count > 0) ? counts.reduce((sum, count) => sum + count, 0) : 0;
