@@ -202,6 +202,8 @@ def test_figures_show_the_records(tmp_path) -> None:
     records = {
         "skill:benchmark": [played], "skill:curriculum": [curriculum], "skill:gtg0": [stage],
     }  # fmt: skip
+    batch = {"flags": {}, "metrics": {}, "result": {"batch": True, "method": "grid"}}
+    records = {name: [*runs, batch] for name, runs in records.items()}
     for folder in (tmp_path / "once", tmp_path / "again"):
         folder.mkdir()
         drawn = redraw.draw(records, folder)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from runcatalog.numbers import Z95
 from runcatalog.numbers import wilson as wilson
-from runcatalog.record.evaluation import effective_games
+from runcatalog.record.evaluation import counted as counted
+from runcatalog.record.evaluation import trials as trials
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,14 +106,6 @@ def detectable(interval: tuple[float, float]) -> float:
     return (1 + _Z80 / Z95) * (interval[1] - interval[0]) / 2
 
 
-def counted(objective: dict[str, Any]) -> int:
-    """Return the number of trials behind a counted rate; 0 for any other objective."""
-    count = objective.get("count")
-    usable = isinstance(count, int) and not isinstance(count, bool) and count >= 1
-    rate = objective.get("kind") == "rate"
-    return count if rate and usable and 0 <= objective["value"] <= 1 else 0
-
-
 def bounds(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
     """Return the 95 % interval of objectives over seeds: bootstrap of the mean; None without one.
 
@@ -131,21 +124,6 @@ def bounds(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
         least, most = wilson(min(mean(numbers) * count, count), count)
         low, high = min(low, least), max(high, most)
     return (low, high) if low <= high else None
-
-
-def trials(objectives: Sequence[dict[str, Any]]) -> float:
-    """Return how many independent games the mean of objectives over seeds is worth; 0 if successes were not counted.
-
-    Where the outcomes on every level are known, it is the effective number of games, see
-    :func:`runcatalog.record.evaluation.effective_games`; else all games count.
-    """
-    sides = [o.get("outcomes", {}).get(o.get("name")) for o in objectives]
-    if all(sides) and len({(side.levels, side.shape) for side in sides}) == 1:
-        games = effective_games(tuple(sides), tuple(o["value"] for o in objectives))
-        if games:
-            return games
-    counts = [counted(o) for o in objectives]
-    return sum(counts) if all(counts) else 0
 
 
 def _generator(seed: int) -> np.random.RandomState:

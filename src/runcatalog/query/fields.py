@@ -85,20 +85,13 @@ class KnownNames:
         raise QueryError(query, name.at, f"no run has a {expected} {name.text}{hint}")
 
 
-def close_matches(name: str, candidates: Iterable[str]) -> list[str]:
-    """Return up to three candidates close to a misspelt name, the closest first."""
+def suggestion(name: str, candidates: Iterable[str]) -> str:
+    """Return ", did you mean NAME?" with the candidate closest to a misspelt name; "" without one."""
     by_normal_form: dict[str, str] = {}
     for candidate in sorted(candidates):
         by_normal_form.setdefault(_normal_form(candidate), candidate)
-    return [
-        by_normal_form[match]
-        for match in difflib.get_close_matches(_normal_form(name), by_normal_form, 3, 0.6)
-    ]
-
-
-def suggestion(name: str, candidates: Iterable[str]) -> str:
-    """Return ", did you mean NAME?" with the candidate closest to a misspelt name; "" without one."""
-    return "".join(f", did you mean {best}?" for best in close_matches(name, candidates)[:1])
+    closest = difflib.get_close_matches(_normal_form(name), by_normal_form, 1, 0.6)
+    return "".join(f", did you mean {by_normal_form[match]}?" for match in closest)
 
 
 def run_value(stored: StoredRun, name: ResolvedName) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -155,6 +155,29 @@ def outcomes_of(result: Mapping[str, Any] | None) -> dict[str, LevelOutcomes]:
         except (TypeError, KeyError, ValueError, AttributeError):
             continue  # a script's own entry of this name
     return outcomes
+
+
+def trials(objectives: Sequence[Mapping[str, Any]]) -> float:
+    """Return how many independent games the mean of objectives over seeds is worth; 0 if successes were not counted.
+
+    Where the outcomes on every level are known, it is the effective number of games, see
+    :func:`effective_games`; else all games count.
+    """
+    sides = [o.get("outcomes", {}).get(o.get("name")) for o in objectives]
+    if all(sides) and len({(side.levels, side.shape) for side in sides}) == 1:
+        games = effective_games(tuple(sides), tuple(o["value"] for o in objectives))
+        if games:
+            return games
+    counts = [counted(o) for o in objectives]
+    return sum(counts) if all(counts) else 0
+
+
+def counted(objective: Mapping[str, Any]) -> int:
+    """Return the number of trials behind a counted rate; 0 for any other objective."""
+    count = objective.get("count")
+    usable = isinstance(count, int) and not isinstance(count, bool) and count >= 1
+    rate = objective.get("kind") == "rate"
+    return count if rate and usable and 0 <= objective["value"] <= 1 else 0
 
 
 @lru_cache(1000)  # the cells of a row ask for the same interval several times

@@ -45,10 +45,9 @@ def _folder(flag: str, word: str, seed: int | None) -> Path:
     if word not in (*SCHEDULES, *COMBINED) or not os.environ.get("GUILD_HOME"):
         raise record.UserError(f"--{flag}: {word!r} is neither a folder nor, under Guild, a stage")
     operation = f"skill:{word}"
-    flags = {} if seed is None else {"seed": seed}
+    flags, given = ({}, "") if seed is None else ({"seed": seed}, f" seed={seed}")
     run_id = finished_runs.newest_finished(operation, flags)
     if not run_id or (path := find_folder(run_id)) is None:
-        given = "".join(f" {name}={value}" for name, value in flags.items())
         raise record.UserError(
             f"--{flag}: no finished run of {operation}{given}; `guild run {operation}{given}` makes one"
         )

@@ -181,12 +181,12 @@ class Scenes:
         kinds = np.pad(self._cells[n, ..., 0], 2, constant_values=WALL)
         objects = np.isin(kinds, (KEY, BALL, BOX))
         free = ~objects & (kinds != WALL)
-        ring = [np.roll(free, (-y, -x), (0, 1)) for x, y in _RING]
+        ring = [_shifted(free, down, right) for right, down in _RING]
         number = sum(
             ring[k].astype(int) - (ring[k] & ring[k + 1] & ring[(k + 2) % 8]) for k in (0, 2, 4, 6)
         )
-        one_way = objects & (sum(ring[::2], np.zeros(kinds.shape, int)) < 2)
-        only_way = np.any([np.roll(one_way, (-y, -x), (0, 1)) for x, y in _RING[::2]], axis=0)
+        one_way = objects & (np.sum(ring[::2], axis=0) < 2)
+        only_way = np.any([_shifted(one_way, down, right) for right, down in _RING[::2]], axis=0)
         return ((kinds == EMPTY) & (number < 2) & ~only_way)[2:-2, 2:-2]
 
     def observed(self, n: int) -> int:
@@ -243,8 +243,8 @@ class Scenes:
 
 
 def _shifted(grids: NDArray[np.bool_], down: int, right: int) -> NDArray[np.bool_]:
-    """Return what each cell has at a distance of rows and columns, [N, height, width]; past the edge the other side."""
-    return np.roll(grids, (-down, -right), (1, 2))
+    """Return what each cell has at a distance of rows and columns, […, height, width]; past the edge the other side."""
+    return np.roll(grids, (-down, -right), (-2, -1))
 
 
 def _inside(grid: NDArray, y: int, x: int) -> bool:

@@ -149,8 +149,8 @@ class Publisher:
                 with self._locked(patience):
                     # Before the points, so that a reported end comes with all points.
                     status = self._status()
-                    sent = self._state()
-                    if not again and sent.get("ended") == self._end(status) != []:
+                    end = self._end(status)
+                    if not again and end and (sent := self._state()).get("ended") == end:
                         return Published(sent["run"], status, 0)
                     return self._send(facts, status, dict(extra_tags or {}), parent)
         except MlflowError:
@@ -214,8 +214,8 @@ class Publisher:
                 client.log_batch(run_id, tags=[RunTag(POINTS, self._sent.text())])
             self._send_files(client, run_id, state, status)
         self._send_status(client, run, status, label or facts["operation"])
-        if state.get("ended", []) != self._end(status):
-            state["ended"] = self._end(status)
+        if state.get("ended", []) != (end := self._end(status)):
+            state["ended"] = end
             self._keep(state)
         self._report_strays(state)
         if self._refused:

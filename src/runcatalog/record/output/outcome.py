@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from runcatalog import numbers
-from runcatalog.record.evaluation import LevelOutcomes, effective_games, outcomes_of
+from runcatalog.record.evaluation import LevelOutcomes, outcomes_of, trials
 from runcatalog.record.untrusted import guild_attribute
 
 _OBJECTIVE = re.compile(
@@ -134,14 +134,11 @@ def interval_text(objective: Mapping[str, Any], low: float, high: float) -> str:
 
 
 def _own_interval(objective: Mapping[str, Any], outcomes: Mapping[str, LevelOutcomes]) -> str:
-    """Return the 95 % interval of a counted rate, over levels where their outcomes are known; "" without a count."""
-    value, count = float(objective["value"]), objective.get("count")
-    if objective.get("kind") != "rate" or not isinstance(count, int) or isinstance(count, bool):
+    """Return the 95 % interval of a counted rate; "" for any other number."""
+    value = float(objective["value"])
+    games = trials([{**objective, "outcomes": outcomes}]) if math.isfinite(value) else 0
+    if not games:
         return ""
-    if count < 1 or not 0 <= value <= 1:
-        return ""
-    side = outcomes.get(str(objective.get("name")))
-    games = (effective_games((side,), (value,)) if side else 0) or count
     return interval_text(objective, *numbers.wilson(min(value * games, games), games))
 
 
