@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from runcatalog.guild import import_hook
+
 if TYPE_CHECKING:
     from guild import (
         _api as api,
@@ -95,4 +97,5 @@ def __getattr__(name: str) -> Any:
     """
     if name not in MODULES:
         raise AttributeError(f"{name!r} is not a module of Guild that this project uses")
+    import_hook.install()
     return import_module(MODULES[name])

@@ -1,7 +1,6 @@
 """Runs on other machines: with $ENGINE set, Guild starts `runcatalog.cluster.proxy` in place of a run's process.
 
-Guild loads no plugins for `guild run --restart`, nor in the process that runs the trials of a batch. So
-`runcatalog_engine.pth` imports this module where Python starts, and it waits for Guild's modules.
+`runcatalog.guild.import_hook` makes the change.
 """
 
 from __future__ import annotations
@@ -10,10 +9,8 @@ import ast
 import contextlib
 import importlib.util
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from importlib.machinery import ModuleSpec
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,42 +23,8 @@ _STAYS = {"runcatalog.guild.child_runs", "runcatalog.search.driver"}
 _LOOKS_UP = "runcatalog.guild.finished_runs"
 
 
-class _Changes:
-    """An import hook that changes modules of Guild when they have been loaded."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return the module's spec, with a loader that changes it; None for other modules."""
-        change = _CHANGES.get(name)
-        if change is None:
-            return None
-        sys.meta_path.remove(self)
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            sys.meta_path.insert(0, self)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def execute_and_change(module: ModuleType) -> None:
-                execute(module)
-                change(module)
-
-            spec.loader.exec_module = execute_and_change  # type: ignore[method-assign]
-        return spec
-
-
-def install() -> None:
-    """Wait for Guild's modules; at once for those that are loaded."""
-    if any(isinstance(finder, _Changes) for finder in sys.meta_path):
-        return
-    sys.meta_path.insert(0, _Changes())  # type: ignore[arg-type]
-    for name, change in _CHANGES.items():
-        if name in sys.modules:
-            change(sys.modules[name])
-
-
 def require() -> None:
-    """End with a line if $ENGINE is set, but Python has not loaded this module where it started.
+    """End with a line if $ENGINE is set, but Python has not loaded the import hook where it started.
 
     Without that, restarted runs and trials would silently run here.
     """
@@ -121,7 +84,8 @@ def _settings() -> Any:
     return engines.read(Path(folder) if folder else project_root())
 
 
-def _change_op(op: ModuleType) -> None:
+def change_op(op: ModuleType) -> None:
+    """Let Guild start a proxy in place of a run's process, where $ENGINE is set."""
     start = op._op_start_proc
 
     def start_elsewhere(operation: Any, run: Any, quiet: bool, extra_env: Any) -> Any:
@@ -230,52 +194,3 @@ def _imported_by(path: Path) -> list[str]:
             names.append(statement.module)
             names += [f"{statement.module}.{alias.name}" for alias in statement.names]
     return names
-
-
-def run_trials(
-    trials: Sequence[Path],
-    before_start: Callable[[Path], bool],
-    has_ended: Callable[[Path, int], None],
-) -> None:
-    """Restart runs with Guild, as many at once as the engine has places; SIGTERM stops all.
-
-    Args:
-        trials: Their directories.
-        before_start: Called with the next one; if it returns False, none is started any more.
-        has_ended: Called with one that has ended, and its exit status.
-    """
-    from runcatalog.guild import child_environment
-    from runcatalog.guild.side_by_side import Started, run_side_by_side
-    from runcatalog.record.lifecycle.signals import die_with_parent
-
-    waiting, stopped = list(trials), list[int]()
-
-    def start_next() -> Started | None:
-        if not waiting or not before_start(waiting[0]):
-            return None
-        run = waiting.pop(0)
-        return run, child_environment.start_again(run.name, preexec_fn=die_with_parent)
-
-    def check() -> None:
-        if stopped:
-            raise _Terminated
-
-    before = signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
-    die_with_parent()
-    try:
-        run_side_by_side(start_next, has_ended, Places(), check)
-    except _Terminated:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTERM)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-class _Terminated(Exception):
-    """The batch was sent SIGTERM."""
-
-
-_CHANGES: dict[str, Callable[[ModuleType], None]] = {"guild.op": _change_op}
-
-if os.environ.get(VARIABLE):
-    install()

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from runcatalog.guild import elsewhere
+from runcatalog.guild import child_environment, elsewhere
 from runcatalog.guild.compat import BATCH
 from runcatalog.guild.runs import BATCH_RUN
+from runcatalog.guild.side_by_side import Started, run_side_by_side
+from runcatalog.record.lifecycle.signals import die_with_parent
 from runcatalog.search import report, trials
 from runcatalog.search.core import is_value
 from runcatalog.search.space import SearchError
@@ -171,9 +174,48 @@ def _run_elsewhere(batch_run: Any, flags: Sequence[Mapping[str, Any]], progress:
         except SystemExit as end:  # those that run go on to their end
             ends.append(end)
 
-    elsewhere.run_trials(list(runs), before_start, has_ended)
+    _restart_elsewhere(list(runs), before_start, has_ended)
     if ends:
         raise ends[0]
+
+
+def _restart_elsewhere(
+    trials: Sequence[Path],
+    before_start: Callable[[Path], bool],
+    has_ended: Callable[[Path, int], None],
+) -> None:
+    """Restart trials with Guild, as many at once as the engine has places; SIGTERM stops all.
+
+    Args:
+        trials: Their directories.
+        before_start: Called with the next one; if it returns False, none is started any more.
+        has_ended: Called with one that has ended, and its exit status.
+    """
+    waiting, stopped = list(trials), list[int]()
+
+    def start_next() -> Started | None:
+        if not waiting or not before_start(waiting[0]):
+            return None
+        run = waiting.pop(0)
+        return run, child_environment.start_again(run.name, preexec_fn=die_with_parent)
+
+    def check() -> None:
+        if stopped:
+            raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
+    die_with_parent()
+    try:
+        run_side_by_side(start_next, has_ended, elsewhere.Places(), check)
+    except _Terminated:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class _Terminated(Exception):
+    """The batch was sent SIGTERM."""
 
 
 def main() -> None:

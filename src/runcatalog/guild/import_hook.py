@@ -1,0 +1,91 @@
+"""Changes of Guild's modules in every process of Guild, made when a module has been loaded.
+
+Guild loads no plugins for `guild runs` and `guild run --restart`, nor in the process that runs the trials of a batch.
+So `runcatalog_engine.pth` installs the hook where Python starts, and it waits for Guild's modules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+
+class _Changes:
+    """An import hook that changes modules of Guild when they have been loaded."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return the module's spec, with a loader that changes it; None for other modules."""
+        change = _CHANGES.get(name)
+        if change is None:
+            return None
+        sys.meta_path.remove(self)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            sys.meta_path.insert(0, self)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_change(module: ModuleType) -> None:
+                execute(module)
+                change(module)
+
+            spec.loader.exec_module = execute_and_change  # type: ignore[method-assign]
+        return spec
+
+
+def install() -> None:
+    """Wait for Guild's modules; change those that are loaded at once."""
+    if any(isinstance(finder, _Changes) for finder in sys.meta_path):
+        return
+    sys.meta_path.insert(0, _Changes())  # type: ignore[arg-type]
+    for name, change in _CHANGES.items():
+        if name in sys.modules:
+            change(sys.modules[name])
+
+
+def _run_elsewhere(op: ModuleType) -> None:
+    from runcatalog.guild import elsewhere
+
+    elsewhere.change_op(op)
+
+
+def _write_whole(run: ModuleType) -> None:
+    """Let a run's operation be written in one step: a run that another process finds has one.
+
+    Guild writes it again when a run is restarted, and a process that reads an empty one fails.
+    """
+
+    def write_encoded_opref(self: Any, encoded: str) -> None:
+        path = self._opref_path()
+        temporary = f"{path}.{os.getpid()}"
+        with open(temporary, "w") as file:
+            file.write(encoded)
+        os.replace(temporary, path)
+        self.reset_opref()
+
+    run.Run.write_encoded_opref = write_encoded_opref
+
+
+def _skip_empty(var: ModuleType) -> None:
+    """Leave out runs whose operation is an empty file, as on a disk that was full: Guild would list none at all."""
+
+    def opref_exists(directory: str) -> bool:
+        with contextlib.suppress(OSError):
+            return os.path.getsize(os.path.join(directory, ".guild", "opref")) > 0
+        return False
+
+    var._opref_exists = opref_exists
+
+
+_CHANGES: dict[str, Callable[[ModuleType], None]] = {
+    "guild.op": _run_elsewhere,
+    "guild.run": _write_whole,
+    "guild.var": _skip_empty,
+}

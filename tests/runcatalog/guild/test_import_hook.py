@@ -1,0 +1,58 @@
+"""What `runcatalog_engine.pth` changes of Guild in every process of Guild."""
+
+import multiprocessing
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from runcatalog.guild.compat import run as guild_run
+from runcatalog.guild.compat import var
+
+OPERATION = "guildfile:/nowhere '' toy train"
+
+
+def made(home: Path, number: int, operation: str = OPERATION) -> Path:
+    """A run's directory in a Guild home, with only its operation."""
+    directory = home / "runs" / f"{number:032x}"
+    (directory / ".guild" / "attrs").mkdir(parents=True)
+    (directory / ".guild" / "opref").write_text(operation)
+    return directory
+
+
+def write_on(directory: Path) -> None:
+    run = guild_run.for_dir(str(directory))
+    while True:
+        run.write_encoded_opref(OPERATION)
+
+
+def test_a_run_that_is_restarted_has_an_operation_all_the_time(tmp_path):
+    directory = made(tmp_path, 1)
+    writer = multiprocessing.get_context("fork").Process(target=write_on, args=(directory,))
+    writer.start()
+    try:
+        read = {(directory / ".guild" / "opref").read_text() for _ in range(20_000)}
+    finally:
+        writer.kill()
+        writer.join()
+    assert read == {OPERATION}
+
+
+def test_guild_lists_the_runs_beside_one_without_an_operation(tmp_path):
+    made(tmp_path, 1)
+    made(tmp_path, 2, operation="")
+    guild = shutil.which("guild")
+    listed = subprocess.run(
+        [guild, "runs", "--all"],
+        env=os.environ | {"GUILD_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert listed.returncode == 0, listed.stderr
+    assert [line[1:11] for line in listed.stdout.splitlines()] == ["1:00000000"]
+
+
+def test_a_run_without_a_directory_is_left_out(tmp_path):
+    (tmp_path / "runs" / f"{3:032x}").mkdir(parents=True)
+    directory = made(tmp_path, 1)
+    assert [run.dir for run in var.runs(str(tmp_path / "runs"))] == [str(directory)]
