@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from runcatalog.model import statistics, values
-from runcatalog.model.run_record import FINISHED, NEUTRAL_FLAGS, RunRecord
+from runcatalog.model.run_record import FINISHED, NOT_OF_SETTING, RunRecord
 
-# Flags that do not change what a run computes, only how it starts or ends: groups do not differ by them.
-_NOT_COMPARED = {"seed", "resume", "save-name", "save_name"}
 _SEED = re.compile(r"[ ,;]*\bseed[ =:]*(-?\d+)\b")
 
 
@@ -39,7 +37,7 @@ class Group:
 
 def varying(trials: Sequence[RunRecord]) -> list[str]:
     """Return the names of the flags in which trials differ, except the seed."""
-    names = sorted({name for trial in trials for name in trial.flags} - _NOT_COMPARED)
+    names = sorted({name for trial in trials for name in trial.flags} - NOT_OF_SETTING)
     return [n for n in names if _differs([t.flags.get(n) for t in trials])]
 
 
@@ -134,8 +132,7 @@ def lineage(run: RunRecord, parent: str, known: Mapping[str, RunRecord]) -> obje
 
 def compared(run: RunRecord) -> dict[str, values.Scalar]:
     """Return the flags that may change a run's result, without its seed, in order of their names."""
-    left_out = NEUTRAL_FLAGS | {"seed"}
-    return {n: v for n, v in sorted(run.flags.items()) if n not in left_out}
+    return {n: v for n, v in sorted(run.flags.items()) if n not in NOT_OF_SETTING}
 
 
 def order(record: RunRecord) -> tuple[int, int, str]:

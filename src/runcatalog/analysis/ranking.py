@@ -17,7 +17,6 @@ from runcatalog.model.run_record import (
     FAILED,
     FINISHED,
     KILLED,
-    NEUTRAL_FLAGS,
     RUNNING,
     Metric,
     RunRecord,
@@ -163,8 +162,7 @@ def rank(
     records = [s.record for s in single]
     metric_values = _metric_values(reader, single, measure)
     kept = _without_repetitions(records)
-    differing = [name for name in grouping.varying(kept) if name not in NEUTRAL_FLAGS]
-    names = differing if by is None else _known_flags(by, kept)
+    names = grouping.varying(kept) if by is None else _known_flags(by, kept)
     groups: dict[tuple[str, ...], Group] = {}
     for record in kept:
         point = {name: record.flags.get(name) for name in names}
@@ -295,7 +293,7 @@ def _without_repetitions(records: Iterable[RunRecord]) -> list[RunRecord]:
     """Keep a run per set of equal flags, seed included: the newest finished run, else the newest."""
     kept: dict[object, RunRecord] = {}
     for record in sorted(records, key=grouping.order):
-        flags = {k: v for k, v in record.flags.items() if k not in ("resume", "save-name")}
+        flags = grouping.compared(record)
         key: object = record.run if record.seed is None else repr((record.seed, flags))
         before = kept.get(key)
         if before is None or record.status == FINISHED or before.status != FINISHED:

@@ -23,10 +23,12 @@ CURVE_POINTS = 100
 STATUSES = ("RUNNING", "FINISHED", "FAILED", "KILLED")
 FINISHED, FAILED, KILLED, RUNNING = "FINISHED", "FAILED", "KILLED", "RUNNING"
 
-# Flags that do not change what a run computes: runs that differ in these alone are equivalent.
+# Flags that do not change what a run computes: runs that differ in these alone are equivalent. A setting is all
+# others, without the seed.
 NEUTRAL_FLAGS = frozenset(
     {"resume", "threads", "envs-per-call", "video", "save-interval", "save-freq", "val-batch-size"}
 )
+NOT_OF_SETTING = NEUTRAL_FLAGS | {"seed"}
 
 _RUN = re.compile(r"[0-9a-f]{8,32}")
 _STUDY = re.compile(r"[^A-Za-z0-9_-]+")

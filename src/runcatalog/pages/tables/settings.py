@@ -9,10 +9,8 @@ from typing import Any
 
 from runcatalog.analysis import groups, searches
 from runcatalog.model import statistics
-from runcatalog.model.run_record import FINISHED, NEUTRAL_FLAGS, RunRecord
+from runcatalog.model.run_record import FINISHED, NOT_OF_SETTING, RunRecord
 from runcatalog.pages.tables.page_data import PageData
-
-_SEEDS = frozenset({"seed", "resume"})
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,5 @@ def varying(runs: Sequence[RunRecord]) -> list[str]:
     names = dict.fromkeys(name for run in runs for name in run.flags)
     values = {name: {repr(r.flags[name]) for r in runs if name in r.flags} for name in names}
     return sorted(
-        name
-        for name, found in values.items()
-        if len(found) > 1 and name not in _SEEDS and name not in NEUTRAL_FLAGS
+        name for name, found in values.items() if len(found) > 1 and name not in NOT_OF_SETTING
     )
