@@ -1,5 +1,7 @@
 """The network against a plain unroll with torch's own modules and autograd, in float64."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,7 @@ from skills.agents.network import (
     initial_weights,
     named_views,
     weight_count,
+    with_two_objects,
 )
 from skills.levels.codes import ACTIONS, DOOR, MISSION_SIZES, PUT
 
@@ -162,6 +165,30 @@ def test_outputs_and_gradients_are_those_of_a_plain_unroll(flags: dict[str, bool
             actual, reference, rtol=0, atol=2e-5 * max(1, np.abs(reference).max()), err_msg=name
         )
         assert np.abs(reference).max() > 1e-3, name
+
+
+def test_weights_for_two_objects_keep_the_outputs_of_missions_with_one() -> None:
+    shape = Shape(channels=4, hidden=16, memory=12, keep_locks=True)
+    wide = replace(shape, two_objects=True)
+    sequences, _, missions = _sequences(shape, np.random.default_rng(3))
+    flat, initial = _weights(shape), _weights(wide)
+    outputs = [
+        network.forward(sequences, network.film_tables(missions)).copy()
+        for network in (Network(shape, flat), Network(wide, with_two_objects(flat, shape, initial)))
+    ]
+    np.testing.assert_array_equal(*outputs)
+    assert np.abs(outputs[0]).max() > 0.1
+
+
+def test_weights_for_two_objects_differ_by_the_second_object() -> None:
+    shape = Shape(channels=4, hidden=16, memory=12)
+    wide = replace(shape, two_objects=True)
+    flat = with_two_objects(_weights(shape), shape, _weights(wide))
+    network, missions = Network(wide, flat), MissionIndex()
+    put = np.array([[PUT, 1 + (colour << 4), 1, 0] for colour in range(3)], np.uint8)
+    missions.rows(put)
+    film = network.film_tables(missions).film
+    assert all(np.abs(film[i] - film[j]).max() > 0 for i, j in ((0, 1), (0, 2), (1, 2)))
 
 
 @pytest.mark.parametrize("keep_locks", [True, False])

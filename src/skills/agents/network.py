@@ -12,7 +12,7 @@ The backward pass is written out: autograd's bookkeeping costs as much as these 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -132,6 +132,23 @@ def initial_weights(shape: Shape, generator: torch.Generator) -> Array:
             if name in ("head", "skip"):
                 weight[:-1] *= 0.01
     return flat
+
+
+def with_two_objects(flat: Array, shape: Shape, initial: Array) -> Array:
+    """Return weights for missions with two objects; missions with one have the same logits and values as before.
+
+    Args:
+        flat: Weights of `shape`, for missions with one object.
+        shape: Its sizes.
+        initial: Weights of the same sizes with `two_objects`, of which those of a second object are taken.
+    """
+    widened = initial.copy()
+    views = named_views(widened, replace(shape, two_objects=True))
+    for name, weight in named_views(flat, shape).items():
+        views[name][: len(weight)] = weight
+    for name in SECOND_PARTS:
+        views[name][0] = 0  # the row of missions with one object
+    return widened
 
 
 @dataclass(frozen=True)

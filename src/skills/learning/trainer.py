@@ -24,6 +24,7 @@ from skills.agents.evaluation import (
     Episodes,
     play_sampled_and_greedy,
 )
+from skills.agents.network import with_two_objects
 from skills.agents.policy import NetworkAgent
 from skills.learning.level_sets import FIRST_SET, LeftOut, declare_levels, left_out
 from skills.learning.options import Common, Config
@@ -259,11 +260,17 @@ class PPOTrainer(Trainer[RecurrentPPO, Config]):
             raise record.UserError(
                 f"--pretrained {self.config.pretrained}: it is no single network"
             )
-        if replace(pretrained.network.shape, keep_locks=shape.keep_locks) != shape:
+        own, flat = pretrained.network.shape, pretrained.network.flat
+        widens = shape.two_objects and not own.two_objects
+        if (
+            replace(own, keep_locks=shape.keep_locks, two_objects=own.two_objects or widens)
+            != shape
+        ):
             raise record.UserError(
-                f"--pretrained {self.config.pretrained}: its network is {pretrained.network.shape}, not {shape}"
+                f"--pretrained {self.config.pretrained}: its network is {own}, not {shape}"
             )
-        self.learner.weights.numpy()[:] = pretrained.network.flat
+        weights = self.learner.weights.numpy()
+        weights[:] = with_two_objects(flat, own, weights) if widens else flat
         self.run.add_parent(pretrained.run_id)
 
     def result(self, episodes: dict[str, Episodes]) -> dict[str, Any]:
