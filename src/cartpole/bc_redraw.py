@@ -5,6 +5,7 @@ Run after `catalog export`: python src/cartpole/bc_redraw.py
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,9 @@ def draw(records: committed.Records, folder: Path) -> list[Path]:
             [("D", "reported", summary.REPORTED), ("s", "reported, later run", summary.RERUN)],
             palette,
         )
+    if runs := records.get("bc:coverage"):
+        drawn.append(folder / "bc_coverage.svg")
+        figures.coverage(drawn[-1], coverage_curves(runs), palette)
     if methods := {title: newest[name] for name, title in METHODS.items() if name in newest}:
         curves = {
             name: {title: recovered(run, name) for title, run in methods.items()}
@@ -68,6 +72,25 @@ def draw(records: committed.Records, folder: Path) -> list[Path]:
         drawn.append(folder / "bc_labels.svg")
         figures.labels(drawn[-1], curves, palette)
     return drawn
+
+
+def coverage_curves(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, np.ndarray]]:
+    """Return the share that reaches 500 steps by restriction, over the width of its window.
+
+    Args:
+        runs: Records, oldest first; of equal widths the newest counts.
+
+    Returns:
+        See `figures.coverage`.
+    """
+    by_scale = {float(run["flags"]["scale"]): _shares(run) for run in runs}
+    scales = sorted(by_scale)
+    curves = {}
+    for name in RESTRICTIONS:
+        low, high = np.array([by_scale[scale].interval(name) for scale in scales]).T
+        means = np.array([by_scale[scale].by_name[name].mean() for scale in scales])
+        curves[name] = {"scale": np.array(scales), "share": means, "low": low, "high": high}
+    return curves
 
 
 def recovered(

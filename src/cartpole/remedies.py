@@ -29,14 +29,16 @@ def main(config: Config) -> dict[str, Any]:
             run.add_parent(parent)
         data = DataAggregation(experts.policies, config, run.seeds)
         history = RoundHistory(config, run)
-        starts = survival.held_out_starts(run.seeds, config.starts)
-        run.declare_evaluation(
-            "test", "test starts", contents=starts, chosen="round from which a clone is successful"
-        )
+        deciding = survival.held_out_starts(run.seeds, config.starts)
+        test = survival.unused_starts(run.seeds, config.starts)
+        run.declare_evaluation("test", "starts that decide no success", contents=test)
         for round_ in range(config.rounds + 1):
             clones = data.train(round_)
-            shares = survival.survival_rate(survival.lifetimes(clones, starts))
-            history.add(round_, shares, data.labels, data.noise)
+            shares, tested = (
+                survival.survival_rate(survival.lifetimes(clones, starts))
+                for starts in (deciding, test)
+            )
+            history.add(round_, shares, tested, data.labels, data.noise)
             if round_ < config.rounds:
                 data.query(round_, clones)
             run.progress(round_ + 1, config.rounds + 1, "round")

@@ -8,6 +8,7 @@ from cartpole.cloning import dagger_summary
 from cartpole.cloning.behaviour_cloning import HIDDEN
 from cartpole.cloning.dagger import DataAggregation
 from cartpole.cloning.demonstrations import RESTRICTIONS
+from cartpole.cloning.survival import held_out_starts, unused_starts
 from cartpole.policy_gradient import networks
 from cartpole.policy_gradient.env import MAX_STEPS, CartPoleBatch, random_starts
 from cartpole.policy_gradient.networks import Shape, greedy
@@ -126,6 +127,27 @@ def test_a_success_has_to_last():
         ]
     )
     assert dagger_summary.first_success(shares, 0.99).tolist() == [0, 1, 3, np.inf, np.inf]
+
+
+def test_starts_that_decide_nothing_confirm_a_success():
+    """Clones by column: successful before; from round 1, confirmed; from 1, not confirmed; never."""
+    rounds = np.array([0, 1, 1, np.inf])
+    tested = np.array(
+        [
+            [1.0, 0.0, 1.0, 1.0],
+            [1.0, 1.0, 0.99, 1.0],
+            [1.0, 0.985, 0.99, 1.0],
+            [1.0, 0.99, 0.98, 1.0],
+            [1.0, 0.0, 1.0, 1.0],
+        ]
+    )
+    confirmed = dagger_summary.confirmed_successes(rounds, tested, 0.99)
+    assert confirmed.tolist() == [False, True, False, False]
+
+
+def test_a_run_tests_on_other_starts_than_those_that_decide():
+    deciding, test = (f(record.Seeds(1), 50) for f in (held_out_starts, unused_starts))
+    assert not (deciding[:, None] == test).all(-1).any()
 
 
 @pytest.mark.parametrize(("method", "unit"), [("dagger", "labels"), ("again", "rounds")])

@@ -145,15 +145,22 @@ def test_the_catalogs_figures_are_drawn_from_records(runs, tmp_path):
     } | {"labels_needed/angle": {0: 0.0, 2: 1.0, 3: 5.0}}  # of four clones
     folder = tmp_path / "experiments" / "records" / "cartpole"
     folder.mkdir(parents=True)
-    for index, (operation, metrics) in enumerate(
-        {"bc:restrictions": curves, "bc:dagger": rounds}.items()
+    fails = {name: dict.fromkeys(points, 0.0) for name, points in curves.items()}
+    for index, (operation, metrics, scale) in enumerate(
+        [
+            ("bc:restrictions", curves, 1),
+            ("bc:dagger", rounds, 0.2),
+            ("bc:coverage", curves, 0.1),
+            ("bc:coverage", curves, 1),
+            ("bc:coverage", fails, 0.1),
+        ]
     ):
         run = {
             "operation": operation,
             "status": "FINISHED",
             "started": index,
             "metrics": {name: {"curve": list(m.items())} for name, m in metrics.items()},
-            "flags": {"orders": 2},
+            "flags": {"orders": 2, "scale": scale},
         }
         (folder / f"{index}.json").write_text(json.dumps(run))
     records = committed.finished_runs(folder)
@@ -162,9 +169,14 @@ def test_the_catalogs_figures_are_drawn_from_records(runs, tmp_path):
     assert all(low <= [wilson(n, 4)[0] for n in (1, 2)])
     assert all(high >= [wilson(n, 4)[1] for n in (1, 2)])
     assert bc_redraw.recovered(records["bc:dagger"][-1], "position")[1].tolist() == [0, 0]
+    curve = bc_redraw.coverage_curves(records["bc:coverage"])["angle"]
+    mean = np.mean(list(curves["survival/angle"].values()))
+    assert curve["scale"].tolist() == [0.1, 1]
+    assert curve["share"].tolist() == [0, pytest.approx(mean)]
     drawn = bc_redraw.draw(records, tmp_path)
     assert [path.name for path in drawn] == [
-        "bc_lifetimes.svg", "bc_distributions.svg", "bc_survival.svg", "bc_labels.svg",
+        "bc_lifetimes.svg", "bc_distributions.svg", "bc_survival.svg", "bc_coverage.svg",
+        "bc_labels.svg",
     ]  # fmt: skip
     assert "reported: 36 %" in drawn[0].read_text()
     assert "DAgger" in drawn[-1].read_text()

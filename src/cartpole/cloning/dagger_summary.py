@@ -1,8 +1,10 @@
 """Summary of rounds of new labels: which clones failed at first, and how many labels made them successful.
 
 A clone is successful in a round if it survives the target share of starts then and in the rounds that follow, LASTING
-rounds in all. In metrics and tables, `broken` counts the clones that failed before the first round, `mended` those of
-them that became successful.
+rounds in all. These starts decide, so a clone may owe its success to them: of other starts, the test's, it has to
+survive the target share, too, on average over the same rounds. In metrics and tables, `broken` counts the clones that
+failed before the first round, `mended_by_deciding_starts` those of them that became successful, `mended` those that
+the test confirms.
 """
 
 from __future__ import annotations
@@ -29,27 +31,37 @@ class RoundHistory:
     def __init__(self, config: DaggerConfig, run: record.Run) -> None:
         self._config, self._run = config, run
         self._shares: list[np.ndarray] = []  # of starts survived, float64 [R], per round
+        self._tested: list[np.ndarray] = []  # the same of the test's starts
         self._labels: list[np.ndarray] = []  # new labels so far, int [R], per round
 
-    def add(self, round_: int, shares: np.ndarray, labels: np.ndarray, noise: np.ndarray) -> None:
+    def add(
+        self,
+        round_: int,
+        shares: np.ndarray,
+        tested: np.ndarray,
+        labels: np.ndarray,
+        noise: np.ndarray,
+    ) -> None:
         """Add and log the state after `round_` rounds.
 
         Args:
             round_: Number of completed rounds.
-            shares: Of starts survived, float64 [R].
+            shares: Of the deciding starts survived, float64 [R].
+            tested: Of the test's starts survived, float64 [R].
             labels: New labels so far, int [R].
             noise: DART's epsilon, float64 [R].
         """
         self._shares.append(shares)
+        self._tested.append(tested)
         self._labels.append(labels)
-        by_name = zip(RESTRICTED, self._by_name(shares), self._by_name(labels), strict=True)
+        by_name = zip(RESTRICTED, self._by_name(tested), self._by_name(labels), strict=True)
         for name, survived, queried in by_name:
             metrics = {f"survival/{name}": survived.mean(), f"labels/{name}": queried.mean()}
             if self._config.method == "dart":
                 metrics["noise"] = noise.mean()
             self._run.log(metrics, round_)
         self._run.event(
-            f"round {round_}: {labels.mean():.0f} labels, {100 * shares.mean():.1f} % survive"
+            f"round {round_}: {labels.mean():.0f} labels, {100 * tested.mean():.1f} % survive"
         )
 
     def _by_name(self, values: np.ndarray) -> np.ndarray:
@@ -61,9 +73,10 @@ class RoundHistory:
         config = self._config
         rounds = first_success(np.stack(self._shares), config.target).reshape(len(RESTRICTED), -1)
         broken = rounds[rounds > 0]
-        mended = int(np.isfinite(broken).sum())
-        final, labels = self._by_name(self._shares[-1]), self._labels[-1]
-        metrics = {"broken": broken.size, "mended": mended}
+        confirmed = confirmed_successes(rounds.ravel(), np.stack(self._tested), config.target)
+        chosen, mended = int(np.isfinite(broken).sum()), int(confirmed.sum())
+        final, labels = self._by_name(self._tested[-1]), self._labels[-1]
+        metrics = {"broken": broken.size, "mended": mended, "mended_by_deciding_starts": chosen}
         for name, costs, survived in zip(RESTRICTED, self._costs(rounds), final, strict=True):
             metrics[f"survival/{name}"] = float(survived.mean())
             for index, cost in enumerate(costs):
@@ -81,14 +94,15 @@ class RoundHistory:
                 "axis": "round",
             },
             "summary": (
-                f"{mended} of {broken.size} clones that failed from more than "
+                f"{chosen} of {broken.size} clones that failed from more than "
                 f"{100 * (1 - config.target):g} % of {config.starts} starts become successful, for at least "
-                f"{LASTING} rounds, after {_median(self._costs(broken))} {self._unit} (median); of all "
-                f"{rounds.size}, {100 * self._shares[0].mean():.1f} % of starts are survived before, "
+                f"{LASTING} rounds, after {_median(self._costs(broken))} {self._unit} (median), and {mended} of "
+                f"these from {config.starts} other starts, too; of all {rounds.size}, "
+                f"{100 * self._tested[0].mean():.1f} % of the other starts are survived before, "
                 f"{100 * final.mean():.1f} % after {config.rounds} rounds and {total}"
             ),
             "metrics": metrics,
-            "table": self._table(rounds, final),
+            "table": self._table(rounds, self._by_name(confirmed), final),
             "env_steps": env_steps,
         }
 
@@ -103,16 +117,21 @@ class RoundHistory:
         labels = np.append(np.stack(self._labels).max(1), np.inf)
         return labels[np.where(np.isfinite(rounds), rounds, len(labels) - 1).astype(int)]
 
-    def _table(self, rounds: np.ndarray, final: np.ndarray) -> dict[str, Any]:
+    def _table(
+        self, rounds: np.ndarray, confirmed: np.ndarray, final: np.ndarray
+    ) -> dict[str, Any]:
         """Return a table with one row per restriction."""
-        columns = ["restriction", "survive before", "broken", "mended"]
+        columns = ["restriction", "survive before", "broken", "successful", "mended"]
         columns += [f"{self._unit}, median of the broken", "survive after"]
         rows = []
-        first = self._by_name(self._shares[0])
-        for name, successes, before, after in zip(RESTRICTED, rounds, first, final, strict=True):
+        first = self._by_name(self._tested[0])
+        for name, successes, mended, before, after in zip(
+            RESTRICTED, rounds, confirmed, first, final, strict=True
+        ):
             broken = successes[successes > 0]
             cells = [name.replace("_", " "), f"{100 * before.mean():.1f} %"]
             cells += [f"{broken.size} of {successes.size}", str(int(np.isfinite(broken).sum()))]
+            cells += [str(int(mended.sum()))]
             rows.append([*cells, _median(self._costs(broken)), f"{100 * after.mean():.1f} %"])
         return {"columns": columns, "rows": rows}
 
@@ -133,6 +152,21 @@ def first_success(shares: np.ndarray, target: float) -> np.ndarray:
         first[reached[round_ : round_ + LASTING].all(0)] = round_
     first[reached[0]] = 0
     return first
+
+
+def confirmed_successes(rounds: np.ndarray, tested: np.ndarray, target: float) -> np.ndarray:
+    """Return which clones have become successful, and survive the target share of the test's starts, bool [R].
+
+    Args:
+        rounds: See :func:`first_success`; clones that failed at no time do not count.
+        tested: Of the test's starts survived, before and after each round, [rounds + 1, R].
+        target: Share of starts.
+    """
+    confirmed = np.zeros(len(rounds), bool)
+    for clone in np.flatnonzero((rounds > 0) & np.isfinite(rounds)):
+        first = int(rounds[clone])
+        confirmed[clone] = tested[first : first + LASTING, clone].mean() >= target
+    return confirmed
 
 
 def _median(costs: np.ndarray) -> str:

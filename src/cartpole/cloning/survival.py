@@ -50,6 +50,11 @@ def held_out_starts(seeds: record.Seeds, count: int) -> np.ndarray:
     return random_starts(seeds.generator("test starts"), count)
 
 
+def unused_starts(seeds: record.Seeds, count: int) -> np.ndarray:
+    """Return start states for a test where `held_out_starts` decide something, float64 [count, 4]."""
+    return random_starts(seeds.generator("test starts that decide nothing"), count)
+
+
 def survival_rate(steps: np.ndarray) -> np.ndarray:
     """Return the share of starts from which the pole is balanced for 500 steps, [R] from lifetimes [R, S]."""
     return (steps == MAX_STEPS).mean(-1)
