@@ -158,7 +158,7 @@ class Sync:
         for run in runs:
             if not run.proto_operation:
                 batch = batch_of.get(run.id) or self._known_batch(run.id)
-                self._try(run.id, functools.partial(self._send_run, run, *batch))
+                self._try(run.id, run.where, functools.partial(self._send_run, run, *batch))
 
     def _send_removed(self, home: Path | None, present: set[str], everything: bool) -> None:
         """Send the end of runs that are still running in MLflow but were deleted in Guild."""
@@ -169,7 +169,7 @@ class Sync:
             selected = everything or self.home.is_own(run)
             if selected and file_stamps.has_journal(file_stamps.stamp_of(run.where)):
                 batch = self._known_batch(run.id)
-                self._try(run.id, functools.partial(self._send_run, run, *batch))
+                self._try(run.id, run.where, functools.partial(self._send_run, run, *batch))
 
     def _tidied(self) -> Report:
         if self.report.sent:
@@ -196,19 +196,20 @@ class Sync:
             tags[PROJECT] = self.project.name
             self._publish(str(facts.get("id") or ""), str(directory), tags)
 
-        self._try(directory.name, send)
+        self._try(directory.name, str(directory), send)
 
-    def _try(self, run_id: str, send: Callable[[], object]) -> None:
-        """Send a run, or note that another process is sending it."""
+    def _try(self, run_id: str, where: str, send: Callable[[], object]) -> None:
+        """Send a run, or note that another process is sending it; one that goes on has its sender."""
         self.report.runs += 1
         with self._problems(run_id):
             try:
                 send()
             except RunIsBusy:
-                self._busy.append((run_id, send))
+                if status_of(Path(where)).status != RUNNING:
+                    self._busy.append((run_id, send))
 
     def _send_busy(self) -> None:
-        """Send the runs that other processes were sending; wait for all of them as long as for one."""
+        """Send the ended runs that other processes were sending; wait for all of them as long as for one."""
         end = time.monotonic() + PATIENCE
         for run_id, send in self._busy:
             self._patience = max(0.0, end - time.monotonic())

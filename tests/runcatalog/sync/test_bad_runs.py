@@ -152,6 +152,17 @@ def test_a_run_that_is_being_sent_is_left_for_the_end(project, runs, monkeypatch
     assert (report.sent, report.problems) == (2, [])
 
 
+def test_a_run_that_goes_on_is_left_to_its_sender(project, monkeypatch):
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    monkeypatch.setenv("RUN_DIR", str(project.root / "runs" / "first"))
+    with record.start(record.Config(), study="toy") as run:
+        with locked(run.directory / "journal" / "mlflow.lock"):
+            report = synced(project)  # waits for no lock, nor names the run as a problem
+        assert (report.runs, report.sent, report.problems) == (1, 0, [])
+        run.finish({"objective": {"name": "loss", "value": 0.2, "goal": "min", "at": 5}})
+    assert synced(project).sent == 1
+
+
 def test_an_unreachable_server_ends_the_sync(project, runs):
     with pytest.raises(MlflowError, match="did not answer"):
         synced(project, f"http://127.0.0.1:{free_port()}")

@@ -146,6 +146,7 @@ class Publisher:
                     raise UserError(
                         f"{self.directory}: no run (journal/sessions.jsonl cannot be read)"
                     )
+                self._connected()  # may take seconds, for which nobody else should wait
                 with self._locked(patience):
                     # Before the points, so that a reported end comes with all points.
                     status = self._status()
