@@ -18,6 +18,7 @@ from runcatalog.text import markdown, sentences, terminal
 
 SHOWN = 12  # rows of an operation that a table shows; earlier rows are folded
 _FEW, _MOST = 4, 2 / 3  # from 4 settings on, what more than two thirds of them share is usual
+_SHORTEST = 10  # characters of a value that is cut
 _WIDEST = 80  # characters of a setting, without the number of its other flags
 _USUAL = 8  # flags that a sentence lists
 _OPTIONS = 4  # columns of options
@@ -187,6 +188,10 @@ def setting_cell(
     }
     title = f"{name} “{markdown.escape(rest)}”" if rest else name
     parts = [f"{markdown.escape(n)} {flag_text(v)}" for n, v in flags.items()]
+    if parts and len(terminal.plain(f"{title} {parts[0]}")) > room:
+        flag, value = next(iter(flags.items()))
+        limit = max(_SHORTEST, room - len(f"{title} {flag} "))
+        parts[0] = f"{markdown.escape(flag)} {markdown.escape(values.flag_text(value), limit)}"
     kept = []
     for part in parts[:_FLAGS]:
         if kept and len(terminal.plain(" ".join([title, *kept, part]))) > room:
