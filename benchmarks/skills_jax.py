@@ -43,7 +43,7 @@ from skills.levels.minigrid.babyai import bank  # noqa: E402
 
 CORES, ACTIONS, ROLLOUT = 2, 7, 32
 WORKER = Path(__file__).with_name("_jax_engines.py")
-PARTS = ("steps", "ppo", "compilation")
+PARTS = ("steps", "ppo", "own_ppo", "compilation")
 LIBRARIES = {"navix": "NAVIX", "xminigrid": "XLand-MiniGrid"}
 LEVELS = {
     "DoorKey-8x8": {"navix": "DoorKey-Random-8x8", "xminigrid": "DoorKey-8x8"},
@@ -193,16 +193,25 @@ def step_rows(jax: Jax, options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-def ppo_rows(jax: Jax, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Recurrent PPO, rollout, update and all."""
+def updates_of(options: argparse.Namespace) -> dict[int, int]:
+    """Return the updates of a turn, by number of environments."""
+    return {size: max(1, options.samples // (size * ROLLOUT)) for size in options.ppo_envs}
+
+
+def ppo_rates(options: argparse.Namespace) -> dict[int, Callable[[], float]]:
+    """Return measures of this project's PPO, by number of environments."""
     use_one_torch_thread()
     levels, ours = bank(f"MiniGrid-{LEVEL}-v0", range(1000)), {}
-    updates = {size: max(1, options.samples // (size * ROLLOUT)) for size in options.ppo_envs}
-    for size in options.ppo_envs:
+    for size, updates in updates_of(options).items():
         learning = Learning(Engine, size, levels, size * ROLLOUT)
-        ours[size] = partial(learning.rate, updates[size])
+        ours[size] = partial(learning.rate, updates)
         learning.rate(1)
-    rows = []
+    return ours
+
+
+def ppo_rows(jax: Jax, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Recurrent PPO, rollout, update and all."""
+    ours, updates, rows = ppo_rates(options), updates_of(options), []
     for library, name in LEVELS[LEVEL].items():
         settings = {"part": "update", "library": library, "level": name}
         sizes = {
@@ -214,6 +223,12 @@ def ppo_rows(jax: Jax, options: argparse.Namespace) -> list[dict[str, Any]]:
             measure()
         what = f"recurrent PPO, {LEVEL}, {ROLLOUT} steps an update"
         rows += compare(what, ours, peer, f"{jax.versions[library]}, the same PPO", options.repeats)
+    return rows
+
+
+def own_ppo_rows(jax: Jax, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """NAVIX's own PPO, whose compilation takes minutes for each size."""
+    ours = ppo_rates(options)
     own = {"part": "own", "level": LEVELS[LEVEL]["navix"], "devices": 1}
     peer = {
         size: partial(jax.rate, **own, envs=size, steps=max(1, options.samples // (size * 128)))
@@ -222,7 +237,7 @@ def ppo_rows(jax: Jax, options: argparse.Namespace) -> list[dict[str, Any]]:
     for measure in peer.values():
         measure()
     name = f"{jax.versions['navix']}, its own PPO without memory"
-    return rows + compare(f"recurrent PPO, {LEVEL}", ours, peer, name, options.repeats)[:1]
+    return compare(f"recurrent PPO, {LEVEL}", ours, peer, name, options.repeats)[:1]
 
 
 def compilation_rows(jax: Jax, options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -277,7 +292,9 @@ def main() -> None:
         return
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     jax = Jax(options.jax)
-    measures = {"steps": step_rows, "ppo": ppo_rows, "compilation": compilation_rows}
+    measures = {
+        "steps": step_rows, "ppo": ppo_rows, "own_ppo": own_ppo_rows, "compilation": compilation_rows,
+    }  # fmt: skip
     for part in options.parts:
         rows = measures[part](jax, options)
         _report.report_part("skills_jax", part, PARTS, rows, dry_run=options.dry_run)
