@@ -74,22 +74,22 @@ def draw(records: committed.Records, folder: Path) -> list[Path]:
     return drawn
 
 
-def coverage_curves(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, np.ndarray]]:
-    """Return the share that reaches 500 steps by restriction, over the width of its window.
+def coverage_curves(runs: Sequence[dict[str, Any]]) -> dict[str, tuple[np.ndarray, ...]]:
+    """Return the share that reaches 500 steps by restriction, over the width of its window, with its interval.
 
     Args:
         runs: Records, oldest first; of equal widths the newest counts.
 
     Returns:
-        See `figures.coverage`.
+        Widths, shares, low and high ends, float64 [i] each.
     """
     by_scale = {float(run["flags"]["scale"]): _shares(run) for run in runs}
     scales = sorted(by_scale)
     curves = {}
     for name in RESTRICTIONS:
         low, high = np.array([by_scale[scale].interval(name) for scale in scales]).T
-        means = np.array([by_scale[scale].by_name[name].mean() for scale in scales])
-        curves[name] = {"scale": np.array(scales), "share": means, "low": low, "high": high}
+        share = np.array([by_scale[scale].by_name[name].mean() for scale in scales])
+        curves[name] = np.array(scales), share, low, high
     return curves
 
 

@@ -27,10 +27,6 @@ def main() -> None:
 def draw(records: committed.Records, folder: Path) -> list[Path]:
     """Draw figures from the newest record of every operation, and return the files."""
     drawn = []
-    records = {  # a batch has no flags; its trials have
-        name: [run for run in runs if not (run.get("result") or {}).get("batch")]
-        for name, runs in records.items()
-    }
     whole = [
         benchmark
         for benchmark in records.get("skill:benchmark", ())

@@ -163,16 +163,19 @@ def test_the_catalogs_figures_are_drawn_from_records(runs, tmp_path):
             "flags": {"orders": 2, "scale": scale},
         }
         (folder / f"{index}.json").write_text(json.dumps(run))
-    records = committed.finished_runs(folder)
+    # The batch of the last runs, whose record has neither flags nor metrics.
+    batch = run | {"flags": {}, "metrics": {}, "result": {"batch": True, "method": "grid"}}
+    (folder / "batch.json").write_text(json.dumps(batch))
+    records = committed.without_batches(committed.finished_runs(folder))
     queried, share, low, high = bc_redraw.recovered(records["bc:dagger"][-1], "angle")
     assert (queried.tolist(), share.tolist()) == ([0, 1], [0.25, 0.5])
     assert all(low <= [wilson(n, 4)[0] for n in (1, 2)])
     assert all(high >= [wilson(n, 4)[1] for n in (1, 2)])
     assert bc_redraw.recovered(records["bc:dagger"][-1], "position")[1].tolist() == [0, 0]
-    curve = bc_redraw.coverage_curves(records["bc:coverage"])["angle"]
+    widths, shares, *_ = bc_redraw.coverage_curves(records["bc:coverage"])["angle"]
     mean = np.mean(list(curves["survival/angle"].values()))
-    assert curve["scale"].tolist() == [0.1, 1]
-    assert curve["share"].tolist() == [0, pytest.approx(mean)]
+    assert widths.tolist() == [0.1, 1]
+    assert shares.tolist() == [0, pytest.approx(mean)]
     drawn = bc_redraw.draw(records, tmp_path)
     assert [path.name for path in drawn] == [
         "bc_lifetimes.svg", "bc_distributions.svg", "bc_survival.svg", "bc_coverage.svg",

@@ -203,7 +203,7 @@ def test_figures_show_the_records(tmp_path) -> None:
         "skill:benchmark": [played], "skill:curriculum": [curriculum], "skill:gtg0": [stage],
     }  # fmt: skip
     batch = {"flags": {}, "metrics": {}, "result": {"batch": True, "method": "grid"}}
-    records = {name: [*runs, batch] for name, runs in records.items()}
+    records = committed.without_batches({name: [*runs, batch] for name, runs in records.items()})
     for folder in (tmp_path / "once", tmp_path / "again"):
         folder.mkdir()
         drawn = redraw.draw(records, folder)
@@ -219,7 +219,8 @@ def test_figures_show_the_records(tmp_path) -> None:
 
 
 def test_the_committed_records_can_be_drawn(tmp_path) -> None:
-    records = committed.finished_runs(Path(__file__).parents[2] / "experiments/records/skills")
+    folder = Path(__file__).parents[2] / "experiments/records/skills"
+    records = committed.without_batches(committed.finished_runs(folder))
     assert {"skill:benchmark", "skill:curriculum"} <= records.keys()
     drawn = [path.name for path in redraw.draw(records, tmp_path)]
     assert drawn[0] == "benchmark_agents.svg"

@@ -136,29 +136,28 @@ def shares(
 
 def coverage(
     path: Path,
-    curves: Mapping[str, Mapping[str, np.ndarray]],
+    curves: Mapping[str, tuple[np.ndarray, ...]],
     palette: Palette | None = None,
 ) -> None:
     """Draw the share that reaches 500 steps over the width of the window from which pairs are taken.
 
     Args:
         path: SVG to write.
-        curves: By restriction, float64 [i] each: `scale`, the window's width relative to the source's; `share`, `low`
-            and `high`, the mean and its interval.
+        curves: Widths relative to the source's, shares, and low and high ends of their intervals, float64 [i] each, by
+            restriction.
         palette: The project's colours.
     """
     with sheet(path, (style.WIDTH, 3.2), "cartpole") as figure:
         panel = figure.subplots()
         colours = (palette or Palette()).colours_of(curves)
-        for name, curve in curves.items():
-            low, share, high = (100 * curve[key] for key in ("low", "share", "high"))
-            style.band(panel, curve["scale"], low, high, colours[name])
+        for name, (widths, *ends) in curves.items():
+            share, low, high = (100 * values for values in ends)
+            style.band(panel, widths, low, high, colours[name])
             mark = {"color": colours[name], "linewidth": 1.5, "marker": "o", "markersize": 3}
-            style.series(panel, curve["scale"], share, _words(name), **mark, label=_words(name))
+            style.series(panel, widths, share, _words(name), **mark, label=_words(name))
         panel.set(xscale="log", ylim=(-3, 103), ylabel="reach 500 steps [%]")
         panel.set_xlabel("width of the window [times the source's]")
-        scales = np.unique(np.concatenate([curve["scale"] for curve in curves.values()]))
-        panel.set_xticks(scales, [f"{scale:g}" for scale in scales])
+        panel.set_xticks(widths, [f"{width:g}" for width in widths])  # of all restrictions
         panel.minorticks_off()
         style.dress(panel, "both")
         handles = [*panel.get_legend_handles_labels()[0], style.band_key("95 % interval")]

@@ -43,6 +43,15 @@ def finished_runs(folder: Path) -> Records:
     }
 
 
+def without_batches(records: Records) -> Records:
+    """Return the records of single runs: a batch has neither flags nor metrics, its trials have."""
+    return {
+        name: single
+        for name, runs in records.items()
+        if (single := [run for run in runs if not (run.get("result") or {}).get("batch")])
+    }
+
+
 def metric_values(run: dict[str, Any], metric: str) -> np.ndarray:
     """Return a metric's values in the order of its steps, float64 of shape (points,)."""
     return np.array([value for _, value in run["metrics"][metric]["curve"]])
@@ -54,7 +63,7 @@ def redraw(about: str, study: str, draw: Callable[[Records, Path], list[Path]]) 
     Args:
         about: First line of the script's help.
         study: Name of the study; figures go to its folder `figures`.
-        draw: Draws from records into a folder; returns the files.
+        draw: Draws from records of single runs into a folder; returns the files.
 
     Returns:
         The records, so that the script can report missing ones.
@@ -66,7 +75,7 @@ def redraw(about: str, study: str, draw: Callable[[Records, Path], list[Path]]) 
     parser.add_argument("--experiments", type=Path, default=Path("experiments"))
     experiments = parser.parse_args().experiments
     try:
-        records = finished_runs(experiments / "records" / study)
+        records = without_batches(finished_runs(experiments / "records" / study))
         folder = experiments / study / "figures"
         folder.mkdir(parents=True, exist_ok=True)
         for path in draw(records, folder):
