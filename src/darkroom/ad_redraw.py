@@ -19,6 +19,7 @@ from runcatalog.model import committed
 from runcatalog.model.committed import metric_values
 from runcatalog.plots.palette import Palette
 
+EXPLORER = "explorer_9"  # prefix of the metrics of explorers in rooms of the source's size
 STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
 # Flags that distinguish variants. Other flags are the same in all variants, or are what variants are repeated over.
 VARIANTS = (
@@ -43,7 +44,8 @@ def draw(records: committed.Records, folder: Path) -> list[Path]:
     for operation, name in STUDIES.items():
         if operation in records:
             drawn.append(folder / name)
-            figures.in_context(drawn[-1], *study_curves(records[operation][-1]), palette)
+            explorer = explorer_curve(records.get("ad:explore", []))
+            figures.in_context(drawn[-1], *study_curves(records[operation][-1]), explorer, palette)
     choosing = [
         training
         for training in records.get("ad:train", [])
@@ -71,6 +73,16 @@ def study_curves(
             steps = np.array([step for step, _ in metrics[name]["curve"]], float)
             source = steps, metric_values(study, name)
     return curves, source
+
+
+def explorer_curve(runs: list[dict[str, Any]]) -> LearningCurve | None:
+    """Return the newest curve of explorers in the source's rooms, whose episodes the goal does not end."""
+    for run in reversed(runs):
+        if f"{EXPLORER}/return" in run["metrics"] and not run["flags"]["terminating"]:
+            values = metric_values(run, f"{EXPLORER}/return")
+            steps = metric_values(run, f"{EXPLORER}/steps")
+            return LearningCurve("scripted explorer", steps, values, values, values)
+    return None
 
 
 def variant_scores(

@@ -19,7 +19,13 @@ from runcatalog.record import journal, option
 SOURCE_SIZE = "9"  # side of the source's rooms
 # Sides with an operation for their histories and a place in ad:train_mixed.
 SIZES = ("5", "7", SOURCE_SIZE, "11")
-CURVES = ("/in_context", "/source", "/steps")  # ends of the names of an evaluation's curves
+CURVES = (
+    "/in_context",
+    "/source",
+    "/steps",
+    "/explorer",
+    "/explorer_steps",
+)  # ends of the names of an evaluation's curves
 
 Curves = Mapping[str, tuple[np.ndarray, np.ndarray]]  # steps and values by name
 
@@ -240,11 +246,15 @@ def _draw_curves(run: record.Run, curves: Sequence[Curves]) -> None:
                 steps = _stacked(curves, f"{part}/steps").mean(axis=0)
                 label, band = scores.label_of(part), scores.interval(values)
                 drawn.append(scores.LearningCurve(label, steps, values.mean(axis=0), *band))
-        source = next((name for name in common if name.endswith("/source")), None)
-        mean_source = None
-        if source is not None:
-            mean_source = curves[0][source][0], _stacked(curves, source).mean(axis=0)
-        figures.in_context(run.artifact("in_context.svg"), drawn, mean_source)
+        mean_source = explorer = None
+        for name in common:
+            mean = _stacked(curves, name).mean(axis=0)
+            if name.endswith("/source"):
+                mean_source = mean_source or (curves[0][name][0], mean)
+            elif name.endswith("/explorer"):
+                steps = _stacked(curves, f"{name}_steps").mean(axis=0)
+                explorer = scores.LearningCurve("scripted explorer", steps, mean, mean, mean)
+        figures.in_context(run.artifact("in_context.svg"), drawn, mean_source, explorer)
 
 
 if __name__ == "__main__":

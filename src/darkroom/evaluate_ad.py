@@ -14,6 +14,7 @@ from darkroom.distillation.ad_options import LARGEST_SIDE
 from darkroom.distillation.scores import PartScores
 from darkroom.distillation.task_split import TaskSplit, read_task_file
 from darkroom.rooms import grid
+from darkroom.rooms.play import Tasks
 from runcatalog import record
 from runcatalog.record import option
 from runcatalog.record.config import checkpoint_folder
@@ -107,7 +108,7 @@ def main(config: Config) -> dict[str, Any]:
     """Let agents act in all tasks and return the result."""
     import torch
 
-    from darkroom.distillation.rollout import Acting, Tasks, paths
+    from darkroom.distillation.rollout import Acting, paths
 
     torch.set_num_threads(1)
     trained = load(config.model)
@@ -124,6 +125,7 @@ def main(config: Config) -> dict[str, Any]:
     with record.start(config, study="darkroom") as run:
         run.add_parent(trained.run_id)
         scored = []
+        explorers = explore(parts[0], about, config, run.seeds.generator("explorers"))
         for index, part in enumerate(parts):
             rng = run.seeds.generator(f"evaluation {part.name}", part.size)
             scored.append(evaluate(trained, part, acting, config.copies, rng))
@@ -136,8 +138,8 @@ def main(config: Config) -> dict[str, Any]:
         cells = paths(trained.model, tasks, acting, run.seeds.generator("paths"))
 
         sources = source_curves(trained, scored)
-        metrics = log(run, scored, sources)
-        draw(run, scored, sources, tasks.goals, cells)
+        metrics = log(run, scored, sources, explorers)
+        draw(run, scored, sources, explorers, tasks.goals, cells)
         split = split_of(config, trained, first)
         goals = [(first.size, int(goal)) for goal in first.goals]
         run.declare_evaluation(split, f"{split} tasks", contents=goals)
@@ -242,15 +244,24 @@ def evaluate(
     trained: Trained, part: Part, acting: Acting, copies: int, rng: np.random.Generator
 ) -> PartScores:
     """Let agents act in the tasks of a part."""
-    from darkroom.distillation.rollout import Tasks, learn_in_context
+    from darkroom.distillation.rollout import learn_in_context
 
-    about, goals = trained.about, np.asarray(part.goals)
-    tasks = Tasks.of_rooms([(part.size, part.goals)], about["limit"], about["terminating"])
-    returns, lengths = learn_in_context(trained.model, tasks, acting, copies, rng)
-    met = np.logical_or.accumulate(returns > 0, axis=2)
-    # The return where the goal pays once and ends the episode is the probability to meet it.
-    chance = grid.random_return(part.size, goals, about["limit"], terminating=True)
-    return PartScores(part.size, part.name, goals, tasks.normalised(returns), lengths, met, chance)
+    tasks = tasks_of(part, trained.about)
+    return PartScores.of(
+        part.name, tasks, *learn_in_context(trained.model, tasks, acting, copies, rng)
+    )
+
+
+def tasks_of(part: Part, about: dict[str, Any]) -> Tasks:
+    """Return the tasks of a part, with the rules of the training."""
+    return Tasks.of_rooms([(part.size, part.goals)], about["limit"], about["terminating"])
+
+
+def explore(
+    part: Part, about: dict[str, Any], config: Config, rng: np.random.Generator
+) -> PartScores:
+    """Let scripted explorers act in the tasks of a part, for comparison."""
+    return scores.of_explorers(tasks_of(part, about), config.episodes, config.copies, rng)
 
 
 def source_curves(
@@ -279,12 +290,18 @@ def log(
     run: record.Run,
     parts: Sequence[PartScores],
     sources: dict[str, tuple[np.ndarray, np.ndarray]],
+    explorers: PartScores,
 ) -> dict[str, float]:
-    """Log the curves and return the metrics of the result."""
+    """Log the curves, those of explorers in the first part's tasks, and return the metrics of the result."""
     metrics: dict[str, float] = {}
     for part in parts:
         _log_part(run, part)
         metrics |= scores.metrics(part)
+    first = parts[0].name
+    for index, (value, steps) in enumerate(zip(explorers.curve(), explorers.steps(), strict=True)):
+        run.log({f"{first}/explorer": value, f"{first}/explorer_steps": steps}, index + 1)
+    for name, end in scores.blocks(explorers.episodes).items():
+        metrics[f"{first}/explorer_{name}"] = float(explorers.by_goal(end).mean())
     by_name = {part.name: part for part in parts}
     for name, (steps, curve) in sources.items():
         for step, value in zip(steps, curve, strict=True):
@@ -317,6 +334,7 @@ def draw(
     run: record.Run,
     parts: Sequence[PartScores],
     sources: dict[str, tuple[np.ndarray, np.ndarray]],
+    explorers: PartScores,
     path_goals: np.ndarray,
     path_cells: np.ndarray,
 ) -> None:
@@ -326,13 +344,15 @@ def draw(
         run: The evaluation.
         parts: Scores of all parts.
         sources: See :func:`source_curves`.
+        explorers: Scores of explorers in the first part's tasks.
         path_goals: Goals of the paths.
         path_cells: See :func:`darkroom.distillation.rollout.paths`.
     """
     with record.optional(run, "figure"):
         source = next(iter(sources.values()), None)
         curves = [part.learning_curve() for part in parts]
-        figures.in_context(run.artifact("in_context.svg"), curves, source)
+        explorer = explorers.learning_curve()
+        figures.in_context(run.artifact("in_context.svg"), curves, source, explorer)
         rooms = {part.size: np.full(part.size**2, np.nan) for part in parts}
         for part in parts:
             rooms[part.size][part.goals] = part.by_goal(part.episodes)

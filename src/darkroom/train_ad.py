@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from darkroom.distillation.ad_options import Config
+from darkroom.rooms.play import Tasks
 from runcatalog import record
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     import torch
 
     from darkroom.a2c.histories import Histories
-    from darkroom.distillation.rollout import Tasks
     from darkroom.distillation.task_split import TaskSplit
     from darkroom.distillation.transformer import Transformer
     from darkroom.distillation.windows import Sampler
@@ -115,7 +115,6 @@ def rollout_tasks(
         histories: Histories of every size.
         validating: Whether variants are being chosen: then the test tasks are left out.
     """
-    from darkroom.distillation.rollout import Tasks
 
     about = histories[0].about
     parts = {"validation": "validation"} if validating else {"held_out": "test"}

@@ -14,11 +14,12 @@ from torch.nn import functional as F
 from darkroom.distillation import rollout
 from darkroom.distillation.ad_options import Config
 from darkroom.distillation.context import NO_ACTION, NO_CELL, NO_REWARD, Context
-from darkroom.distillation.rollout import Acting, CachedPolicy, Tasks
+from darkroom.distillation.rollout import Acting, CachedPolicy
 from darkroom.distillation.shape import LAYOUTS, STATES
 from darkroom.distillation.transformer import Transformer, causal_attention_with_dropout
 from darkroom.rooms.batch import RoomBatch
 from darkroom.rooms.grid import centre, transitions
+from darkroom.rooms.play import Tasks
 
 SMALL = replace(
     Config(window=12, width=12, layers=2, heads=3, feed_forward=20).shape(size=5, limit=6), reach=4

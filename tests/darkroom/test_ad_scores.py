@@ -10,9 +10,9 @@ import yaml
 
 from darkroom import ad_redraw, ad_study
 from darkroom.distillation import ad_options, scores
-from darkroom.distillation.rollout import Tasks
 from darkroom.rooms import grid
 from darkroom.rooms.batch import RoomBatch
+from darkroom.rooms.play import Tasks
 from runcatalog import record
 from runcatalog.guild import child_runs, finished_runs
 from runcatalog.model import committed
@@ -160,7 +160,15 @@ def test_figures_are_drawn_from_records(tmp_path):
         )
         for parent, more in (("run 0", {}), ("run 1", {"actions": "greedy"}), ("run 4", {}))
     ]
-    for i, content in enumerate([study, *trained, *played]):
+    explored = [
+        as_record(
+            "ad:explore",
+            {f"explorer_{size}/{n}": [(1, 0.2), (2, height)] for n in ("return", "steps")},
+            flags={"terminating": terminating},
+        )
+        for size, terminating, height in ((9, False, 0.7), (9, True, 0.8), (13, False, 0.9))
+    ]
+    for i, content in enumerate([study, *trained, *played, *explored]):
         (records / f"{i:02}.json").write_text(json.dumps(content))
     finished = committed.finished_runs(records)
     assert ad_redraw.variant_scores(
@@ -172,6 +180,7 @@ def test_figures_are_drawn_from_records(tmp_path):
         "searching=0 jitter=0.5": [(0.4, 3)],
         "updates=5000": [(0.6, 3)],
     }
+    assert ad_redraw.explorer_curve(finished["ad:explore"]).values.tolist() == [0.2, 0.7]
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     for one, two in zip(

@@ -73,7 +73,10 @@ def test_an_evaluation_scores_known_and_unknown_rooms(trained, tmp_path, monkeyp
     assert [row[1] for row in result["table"]["rows"]] == ["4", "11", "24", "11"]
     for name in ("in_context.svg", "by_goal.svg", "paths.svg"):
         assert (tmp_path / "e/artifacts" / name).stat().st_size > 5000
-    assert "held_out_4/source" in (tmp_path / "e/journal/metrics.jsonl").read_text()
+    logged = (tmp_path / "e/journal/metrics.jsonl").read_text()
+    assert "held_out_4/source" in logged
+    assert "held_out_4/explorer_steps" in logged
+    assert 0 < result["metrics"]["held_out_4/explorer_episodes_1_5"] < 1
     monkeypatch.setattr(evaluate_ad, "draw", lambda *_: None)
     again = run_main(monkeypatch, tmp_path / "again", evaluate_ad, **flags)["result"]
     assert again["metrics"] == result["metrics"]

@@ -20,6 +20,7 @@ def in_context(
     path: Path,
     curves: Sequence[LearningCurve],
     source: tuple[np.ndarray, np.ndarray] | None = None,
+    explorer: LearningCurve | None = None,
     palette: Palette | None = None,
 ) -> None:
     """Draw normalised returns by episode, and by environment step with the source agents' curve.
@@ -28,6 +29,7 @@ def in_context(
         path: SVG to write.
         curves: Curves with their intervals; up to ten have room in the legend.
         source: Environment steps of a task, and the mean normalised return of the source agents.
+        explorer: Curve of scripted explorers in the tasks of the first curve.
         palette: The project's colours and dashes.
     """
     from matplotlib.lines import Line2D
@@ -50,6 +52,11 @@ def in_context(
         if source is not None:
             right.plot(*source, color=GREY, linewidth=1.8)
             entries.append(Line2D([], [], color=GREY, linewidth=1.8, label="source agents"))
+        if explorer is not None:
+            stroke = {"color": "black", "linestyle": ":", "linewidth": 1.5}
+            left.plot(np.arange(1, len(explorer.values) + 1), explorer.values, **stroke)
+            right.plot(explorer.steps, explorer.values, **stroke)
+            entries.append(Line2D([], [], **stroke, label="scripted explorer"))
         for axes in (left, right):
             style.references(axes, BOUNDS)
             axes.set(ylim=(-0.08, 1.08))

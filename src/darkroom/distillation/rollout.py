@@ -8,7 +8,6 @@ the trained one: deeper blocks remember forgotten steps. It needs tokens without
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +18,7 @@ from darkroom.distillation.shape import TOKENS
 from darkroom.distillation.transformer import CacheSlot, Transformer
 from darkroom.rooms import grid
 from darkroom.rooms.batch import RoomBatch, Step
+from darkroom.rooms.play import Tasks, returns_and_lengths, steps_of
 
 AGENTS_AT_ONCE = 480  # more would not be faster, and their caches would not fit the CPU's
 
@@ -33,6 +33,7 @@ class CachedPolicy:
         when_full: One of :data:`darkroom.distillation.shape.WHEN_FULL`.
 
     Attributes:
+        agents: R.
         window: The steps that the agents know.
         length: How many there are.
 
@@ -53,6 +54,7 @@ class CachedPolicy:
         self.model, self.when_full = model.eval(), when_full
         self.window = Context.empty(sizes, model.shape.window)
         self.length = 0
+        self.agents = len(sizes)
         self._written = 0
         self._caches = model.empty_caches(len(sizes))
         self._present = Context.first(cells, np.asarray(sizes, np.int64))
@@ -122,60 +124,6 @@ class CachedPolicy:
 
 
 @dataclass(frozen=True)
-class Tasks:
-    """Goals in rooms of given sides.
-
-    Attributes:
-        goals: Cells, int [T].
-        sizes: Sides, int [T].
-        limit: Steps of an episode.
-        terminating: Whether the goal ends an episode.
-    """
-
-    goals: np.ndarray
-    sizes: np.ndarray
-    limit: int
-    terminating: bool
-
-    @classmethod
-    def of_rooms(
-        cls, rooms: Sequence[tuple[int, Sequence[int]]], limit: int, terminating: bool
-    ) -> Tasks:
-        """Return the tasks of several pairs (side, goals)."""
-        goals = np.concatenate([np.asarray(goals, np.int64) for _, goals in rooms])
-        sizes = np.concatenate([np.full(len(goals), size) for size, goals in rooms])
-        return cls(goals, sizes, limit, terminating)
-
-    def __len__(self) -> int:
-        return len(self.goals)
-
-    def repeated(self, copies: int) -> Tasks:
-        """Return every task `copies` times, the copies side by side."""
-        goals, sizes = np.repeat(self.goals, copies), np.repeat(self.sizes, copies)
-        return Tasks(goals, sizes, self.limit, self.terminating)
-
-    def cut(self, begin: int, end: int) -> Tasks:
-        """Return tasks `begin` to `end`."""
-        return Tasks(self.goals[begin:end], self.sizes[begin:end], self.limit, self.terminating)
-
-    def normalised(self, returns: np.ndarray) -> np.ndarray:
-        """Return normalised returns, 0 for random actions and 1 for optimal ones.
-
-        Args:
-            returns: Returns of episodes, float [T, ...].
-        """
-        normalised = np.empty(np.shape(returns))
-        for size in np.unique(self.sizes):
-            rows = self.sizes == size
-            values = grid.normalised_return(
-                np.moveaxis(returns[rows], 0, -1), int(size), self.goals[rows], self.limit,
-                terminating=self.terminating,
-            )  # fmt: skip
-            normalised[rows] = np.moveaxis(values, -1, 0)
-        return normalised
-
-
-@dataclass(frozen=True)
 class Acting:
     """How agents act in a rollout.
 
@@ -207,7 +155,9 @@ def learn_in_context(
     """
     agents = tasks.repeated(copies)
     parts = [
-        _returns(model, agents.cut(begin, begin + AGENTS_AT_ONCE), acting, rng)
+        returns_and_lengths(
+            *_begin(model, agents.cut(begin, begin + AGENTS_AT_ONCE), acting, rng), acting.episodes
+        )
         for begin in range(0, len(agents), AGENTS_AT_ONCE)
     ]
     shape = 2, len(tasks), copies, acting.episodes
@@ -221,41 +171,35 @@ def paths(model: Transformer, tasks: Tasks, acting: Acting, rng: np.random.Gener
     Returns:
         The first cell of an episode and that after every step, int64 [T, episodes, limit + 1]; -1 after its end.
     """
-    agents = np.arange(len(tasks))
+    rows = np.arange(len(tasks))
     cells = np.full((len(tasks), acting.episodes + 1, tasks.limit + 1), -1)
     cells[:, :, 0] = np.array([grid.centre(int(size)) for size in tasks.sizes])[:, None]
-    for episode, times, step in _steps(model, tasks, acting, rng):
-        cells[agents, episode, times] = step.final
+    for episode, times, step in steps_of(*_begin(model, tasks, acting, rng), acting.episodes):
+        cells[rows, episode, times] = step.final
     return cells[:, :-1]
 
 
-def _returns(
+@dataclass(frozen=True)
+class _Agents:
+    """Agents that act by a policy; an :class:`darkroom.rooms.play.Agents`."""
+
+    policy: CachedPolicy
+    greedy: bool
+    rng: np.random.Generator
+
+    def act(self) -> np.ndarray:
+        if self.greedy:
+            return self.policy.greedy()
+        return self.policy.sample(self.rng.random(self.policy.agents))
+
+    def observe(self, actions: np.ndarray, step: Step, times: np.ndarray) -> None:
+        self.policy.observe(actions, step.rewards, step.cells, times)
+
+
+def _begin(
     model: Transformer, tasks: Tasks, acting: Acting, rng: np.random.Generator
-) -> np.ndarray:
-    agents = np.arange(len(tasks))
-    returns, lengths = np.zeros((2, len(tasks), acting.episodes + 1), np.float32)
-    for episode, _, step in _steps(model, tasks, acting, rng):
-        returns[agents, episode] += step.rewards
-        lengths[agents, episode] += 1
-    return np.stack([returns, lengths])[:, :, :-1]
-
-
-def _steps(
-    model: Transformer, tasks: Tasks, acting: Acting, rng: np.random.Generator
-) -> Iterator[tuple[np.ndarray, np.ndarray, Step]]:
-    """Let agents act until all have ended their episodes.
-
-    Yields:
-        Every agent's number of ended episodes, `episodes` for those that wait for others, int [T]; steps of its episode
-        including this one, int [T]; and the step.
-    """
-    rooms = RoomBatch(tasks.goals, tasks.sizes, limit=tasks.limit, terminating=tasks.terminating)
+) -> tuple[RoomBatch, _Agents]:
+    """Return the tasks' rooms, and an agent for each."""
+    rooms = tasks.rooms()
     policy = CachedPolicy(model, rooms.cells, rooms.sizes, acting.when_full)
-    episode = np.zeros(len(tasks), np.int64)
-    while episode.min() < acting.episodes:
-        times = rooms.times + 1
-        actions = policy.greedy() if acting.greedy else policy.sample(rng.random(len(tasks)))
-        step = rooms.step(actions)
-        yield episode, times, step
-        episode = np.minimum(episode + (step.terminated | step.truncated), acting.episodes)
-        policy.observe(actions, step.rewards, step.cells, rooms.times)
+    return rooms, _Agents(policy, acting.greedy, rng)

@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from darkroom.rooms import grid
+from darkroom.rooms.explorer import explore
+from darkroom.rooms.play import Tasks
+
 RESAMPLES = 10_000
 PERCENTILES = (2.5, 97.5)
 BLOCK = 5  # episodes of a mean
@@ -60,6 +64,21 @@ class PartScores:
     met: np.ndarray
     chance: np.ndarray
 
+    @classmethod
+    def of(cls, part: str, tasks: Tasks, returns: np.ndarray, lengths: np.ndarray) -> PartScores:
+        """Return the scores of episodes in tasks of one size.
+
+        Args:
+            part: See above.
+            tasks: The tasks, T.
+            returns, lengths: Of every episode, float [T, copies, episodes].
+        """
+        size = int(tasks.sizes[0])
+        met = np.logical_or.accumulate(returns > 0, axis=2)
+        # The return where the goal pays once and ends the episode is the probability to meet it.
+        chance = grid.random_return(size, tasks.goals, tasks.limit, terminating=True)
+        return cls(size, part, tasks.goals, tasks.normalised(returns), lengths, met, chance)
+
     @property
     def name(self) -> str:
         """Prefix of its metrics: `held_out_9`."""
@@ -101,6 +120,11 @@ class PartScores:
         middle = middle_of(self.episodes)
         share, by_chance = self.explored()[:, middle - 1]
         return middle, float(share), float(by_chance)
+
+
+def of_explorers(tasks: Tasks, episodes: int, copies: int, rng: np.random.Generator) -> PartScores:
+    """Return the scores of scripted explorers in tasks of one size; arguments as :func:`explore`'s."""
+    return PartScores.of("explorer", tasks, *explore(tasks, episodes, copies, rng))
 
 
 def interval(by_task: np.ndarray, seed: int = 0) -> np.ndarray:

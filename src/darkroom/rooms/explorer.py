@@ -1,0 +1,80 @@
+"""Scripted agents that visit unknown cells until they meet the goal, and return to it in every later episode."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from darkroom.rooms.batch import RoomBatch, Step
+from darkroom.rooms.grid import DOWN, LEFT, RIGHT, STAY, UP
+from darkroom.rooms.play import Tasks, returns_and_lengths
+
+UNKNOWN = -1
+
+
+class Explorers:
+    """R agents, each with a memory of its room that outlasts episodes; an :class:`darkroom.rooms.play.Agents`.
+
+    An agent goes to the nearest cell that it has not visited. Once it has met the goal it goes there by a shortest way
+    and stays. Which of equally near cells, and which way there, is drawn.
+
+    Args:
+        rooms: The rooms.
+        rng: Source of the draws.
+    """
+
+    def __init__(self, rooms: RoomBatch, rng: np.random.Generator) -> None:
+        self._sizes = rooms.sizes.astype(np.int64)
+        cells = np.arange(self._sizes.max() ** 2)
+        self._rows, self._columns = np.divmod(cells, self._sizes[:, None])
+        # A cell outside of a smaller room is never visited.
+        self._unvisited = cells < self._sizes[:, None] ** 2
+        self._goals = np.full(len(rooms), UNKNOWN)
+        self._rng = rng
+        self._enter(rooms.cells)
+
+    def act(self) -> np.ndarray:
+        """Return their actions, int64 [R]."""
+        rows, columns = np.divmod(self._cells, self._sizes)
+        targets = self._goals.copy()
+        seeking = np.flatnonzero(self._goals == UNKNOWN)
+        away = abs(self._rows[seeking] - rows[seeking, None])
+        away += abs(self._columns[seeking] - columns[seeking, None])
+        drawn = away + self._rng.random(away.shape)
+        targets[seeking] = np.where(self._unvisited[seeking], drawn, np.inf).argmin(axis=1)
+        down, right = targets // self._sizes - rows, targets % self._sizes - columns
+        # Every shortest way has the same probability to begin with either axis as its moves along it.
+        vertical = self._rng.random(len(rows)) * (abs(down) + abs(right)) < abs(down)
+        moves = np.where(vertical, np.where(down > 0, DOWN, UP), np.where(right > 0, RIGHT, LEFT))
+        return np.where(targets == self._cells, STAY, moves)
+
+    def observe(self, actions: np.ndarray, step: Step, times: np.ndarray) -> None:
+        """Remember the visited cells, and the goal where there was a reward."""
+        del actions, times
+        met = step.rewards > 0
+        self._goals[met] = step.final[met]
+        self._enter(step.final)
+        self._enter(step.cells)
+
+    def _enter(self, cells: np.ndarray) -> None:
+        self._cells = cells.astype(np.int64)
+        self._unvisited[np.arange(len(cells)), self._cells] = False
+
+
+def explore(
+    tasks: Tasks, episodes: int, copies: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Let explorers act in every task.
+
+    Args:
+        tasks: The tasks, T.
+        episodes: Episodes of an agent.
+        copies: Independent agents of a task.
+        rng: Source of their draws.
+
+    Returns:
+        Return and length of every episode, both float32 [T, copies, episodes].
+    """
+    rooms = tasks.repeated(copies).rooms()
+    both = returns_and_lengths(rooms, Explorers(rooms, rng), episodes)
+    returns, lengths = both.reshape(2, len(tasks), copies, episodes)
+    return returns, lengths
