@@ -81,7 +81,7 @@ def explorer_curve(runs: list[dict[str, Any]]) -> LearningCurve | None:
         if f"{EXPLORER}/return" in run["metrics"] and not run["flags"]["terminating"]:
             values = metric_values(run, f"{EXPLORER}/return")
             steps = metric_values(run, f"{EXPLORER}/steps")
-            return LearningCurve("scripted explorer", steps, values, values, values)
+            return LearningCurve(label_of(EXPLORER), steps, values, values, values)
     return None
 
 

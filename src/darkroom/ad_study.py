@@ -253,7 +253,8 @@ def _draw_curves(run: record.Run, curves: Sequence[Curves]) -> None:
                 mean_source = mean_source or (curves[0][name][0], mean)
             elif name.endswith("/explorer"):
                 steps = _stacked(curves, f"{name}_steps").mean(axis=0)
-                explorer = scores.LearningCurve("scripted explorer", steps, mean, mean, mean)
+                label = scores.label_of(f"explorer_{name.split('/')[0].rpartition('_')[2]}")
+                explorer = scores.LearningCurve(label, steps, mean, mean, mean)
         figures.in_context(run.artifact("in_context.svg"), drawn, mean_source, explorer)
 
 

@@ -29,7 +29,7 @@ def in_context(
         path: SVG to write.
         curves: Curves with their intervals; up to ten have room in the legend.
         source: Environment steps of a task, and the mean normalised return of the source agents.
-        explorer: Curve of scripted explorers in the tasks of the first curve.
+        explorer: Curve of scripted explorers.
         palette: The project's colours and dashes.
     """
     from matplotlib.lines import Line2D
@@ -56,7 +56,7 @@ def in_context(
             stroke = {"color": "black", "linestyle": ":", "linewidth": 1.5}
             left.plot(np.arange(1, len(explorer.values) + 1), explorer.values, **stroke)
             right.plot(explorer.steps, explorer.values, **stroke)
-            entries.append(Line2D([], [], **stroke, label="scripted explorer"))
+            entries.append(Line2D([], [], **stroke, label=explorer.label))
         for axes in (left, right):
             style.references(axes, BOUNDS)
             axes.set(ylim=(-0.08, 1.08))
