@@ -72,6 +72,8 @@ def by_setting(
     runs: Iterable[RunRecord],
     known: Mapping[str, RunRecord] | None = None,
     pooled: Collection[str] = (),
+    *,
+    labels: bool = True,
 ) -> list[list[RunRecord]]:
     """Group runs that differ only in their seed; members by start.
 
@@ -79,11 +81,12 @@ def by_setting(
         runs: The runs.
         known: Records by id. With them, labels and parents separate settings too, unless these differ only in seeds.
         pooled: Further flags whose values do not separate settings.
+        labels: Whether labels may separate settings.
     """
 
     def setting(run: RunRecord) -> tuple[object, ...]:
         flags = {name: value for name, value in compared(run).items() if name not in pooled}
-        return flags, run.reported_by, "" if known is None else label(run)
+        return flags, run.reported_by, label(run) if labels and known is not None else ""
 
     by_lineage: dict[str, list[RunRecord]] = {}
     for run in runs:

@@ -6,7 +6,7 @@ import json
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,12 +56,14 @@ class Group:
         runs: All runs; several runs of a seed differ in other flags.
         scored: (value in the form of an objective, run) of the runs that finished with a finite value.
         rank: Number by which groups of several seeds are ranked; NaN for a single seed.
+        parents: Runs that they were made from, if that is what distinguishes them from a group with equal flags.
     """
 
     point: dict[str, values.Scalar]
     runs: list[RunRecord]
     scored: list[tuple[dict[str, Any], RunRecord]] = field(default_factory=list)
     rank: float = math.nan
+    parents: tuple[str, ...] = ()
 
     @property
     def numbers(self) -> list[float]:
@@ -151,29 +153,50 @@ def rank(
         operation: Name as typed after `guild run`, of single runs, trials or batches.
         metric: Metric whose last value is compared, "best:NAME" for its best value; "" for the objective.
         goal: "max" or "min"; "" to use the objective's goal, or to infer it from the metric's name.
-        by: Flags to group by; by default all except the seed and those that do not change what a run computes.
+        by: Flags to group by; by default all except the seed and those that do not change what a run computes, and the
+            runs that a run was made from.
 
     Raises:
         CatalogError: The operation, the metric or a flag does not exist.
     """
-    stored, marked = _of_operation(reader, operation)
+    stored, known, marked = _of_operation(reader, operation)
     measure = _measure(operation, stored, metric, goal)
     single = [s for s in stored if not _is_batch(s.record)]
     records = [s.record for s in single]
     metric_values = _metric_values(reader, single, measure)
-    kept = _without_repetitions(records)
-    names = grouping.varying(kept) if by is None else _known_flags(by, kept)
+    kept = _without_repetitions(records, known)
+    groups = _by_setting(kept, known) if by is None else _by_flags(kept, _known_flags(by, kept))
+    for group in groups:
+        for record in group.runs:
+            objective = _objective(record, measure, metric_values.get(record.run))
+            if objective and record.status == FINISHED and math.isfinite(objective["value"]):
+                group.scored.append((objective, record))
+    ranking = _ranked(operation, measure, groups, len(records) - len(kept))
+    return replace(ranking, marked=marked)
+
+
+def _by_flags(records: Sequence[RunRecord], names: Sequence[str]) -> list[Group]:
+    """Group runs by the values of some flags."""
     groups: dict[tuple[str, ...], Group] = {}
-    for record in kept:
+    for record in records:
         point = {name: record.flags.get(name) for name in names}
         key = tuple(values.flag_text(value) for value in point.values())
-        group = groups.setdefault(key, Group(point, []))
-        group.runs.append(record)
-        objective = _objective(record, measure, metric_values.get(record.run))
-        if objective and record.status == FINISHED and math.isfinite(objective["value"]):
-            group.scored.append((objective, record))
-    ranking = _ranked(operation, measure, list(groups.values()), len(records) - len(kept))
-    return replace(ranking, marked=marked)
+        groups.setdefault(key, Group(point, [])).runs.append(record)
+    return list(groups.values())
+
+
+def _by_setting(records: Sequence[RunRecord], known: Mapping[str, RunRecord]) -> list[Group]:
+    """Group runs that differ only in their seed; a setting includes the runs that a run was made from."""
+    names = grouping.varying(records)
+    groups = [
+        Group({name: runs[0].flags.get(name) for name in names}, runs)
+        for runs in grouping.by_setting(records, known, labels=False)
+    ]
+    alike = Counter(repr(group.point) for group in groups)
+    for group in groups:
+        if alike[repr(group.point)] > 1:
+            group.parents = tuple(dict.fromkeys(p for run in group.runs for p in run.parents))
+    return groups
 
 
 def _ranked(operation: str, measure: Measure, groups: list[Group], again: int) -> Ranking:
@@ -194,8 +217,10 @@ def _ranked(operation: str, measure: Measure, groups: list[Group], again: int) -
     return Ranking(operation, measure, sorted(scored, key=key), empty, again)
 
 
-def _of_operation(reader: Reader, operation: str) -> tuple[list[StoredRun], int]:
-    """Return an operation's current runs, and the number of those that are superseded or retracted."""
+def _of_operation(
+    reader: Reader, operation: str
+) -> tuple[list[StoredRun], dict[str, RunRecord], int]:
+    """Return an operation's current runs, all records by id, and how many of its runs are superseded or retracted."""
     by_run: dict[str, StoredRun] = {}
     for stored in reader.runs():
         by_run.setdefault(stored.run, stored)
@@ -212,7 +237,8 @@ def _of_operation(reader: Reader, operation: str) -> tuple[list[StoredRun], int]
     current = [s for s in members if s.run not in marked and s.tags.get("batch") not in marked]
     if not current:
         raise CatalogError(f"all runs of {operation} are superseded or retracted")
-    return current, len(members) - len(current)
+    known = {run: s.record for run, s in by_run.items()}
+    return current, known, len(members) - len(current)
 
 
 def _is_batch(record: RunRecord) -> bool:
@@ -289,12 +315,15 @@ def _mean(objectives: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return shared | (counted if all(counts) else {"value": value, "kind": "mean"})
 
 
-def _without_repetitions(records: Iterable[RunRecord]) -> list[RunRecord]:
-    """Keep a run per set of equal flags, seed included: the newest finished run, else the newest."""
+def _without_repetitions(
+    records: Iterable[RunRecord], known: Mapping[str, RunRecord]
+) -> list[RunRecord]:
+    """Keep one of the runs that agree in seed, flags and what they were made from: the newest finished, else newest."""
     kept: dict[object, RunRecord] = {}
     for record in sorted(records, key=grouping.order):
-        flags = grouping.compared(record)
-        key: object = record.run if record.seed is None else repr((record.seed, flags))
+        made_from = [grouping.lineage(record, parent, known) for parent in record.parents]
+        same = record.seed, grouping.compared(record), made_from
+        key: object = record.run if record.seed is None else repr(same)
         before = kept.get(key)
         if before is None or record.status == FINISHED or before.status != FINISHED:
             kept[key] = record
@@ -328,11 +357,17 @@ def as_table(
         shown = groups[:limit] if limit else groups
         texts = [{n: terminal.value(v) for n, v in group.point.items()} for group in shown]
         names = [n for n in texts[0] if every_flag or len({text[n] for text in texts}) > 1]
+        made_from = ["made from"] if any(group.parents for group in shown) else []
         again = any(len(group.scored) > len(group.numbers) for group in shown)
         counts = ["seeds", "runs"] if again else ["seeds"]
-        header = ["", *names, "mean", "95 % interval", *counts, "failed", "best run"]
+        header = ["", *names, *made_from, "mean", "95 % interval", *counts, "failed", "best run"]
         rows = [
-            [f"{place}.", *(text[name] for name in names), *_row(group, measure, again)]
+            [
+                f"{place}.",
+                *(text[name] for name in names),
+                *(_parents(group) for _ in made_from),
+                *_row(group, measure, again),
+            ]
             for place, (group, text) in enumerate(zip(shown, texts, strict=True), 1)
         ]
         table = terminal.table(header, rows, right={*header[:-1]})
@@ -384,6 +419,7 @@ def as_json(ranking: Ranking, limit: int) -> str:
     groups = [
         {
             "flags": group.point,
+            "made_from": list(group.parents),
             "mean": group.mean,
             "interval": group.bounds,
             "seeds": len(group.numbers),
@@ -407,6 +443,12 @@ def _best(group: Group, measure: Measure) -> RunRecord:
     """Return the run of a group with the best value, the first of several."""
     sign = -1 if measure.maximize else 1
     return min(group.scored, key=lambda pair: (sign * pair[0]["value"], grouping.order(pair[1])))[1]
+
+
+def _parents(group: Group) -> str:
+    """Return the runs that a group's runs were made from, the first two of them."""
+    ids = [parent[:8] for parent in group.parents]
+    return " ".join(ids[:2] + ["…"] * (len(ids) > 2))
 
 
 def _row(group: Group, measure: Measure, again: bool) -> list[str]:

@@ -228,3 +228,21 @@ def test_a_ranking_as_json_has_its_numbers_and_runs(make):
     assert group["interval"] == list(result.groups[0].bounds)
     assert group["runs"] == [run.run for run in runs if run.seed % 2]
     assert group["best_run"] == runs[5].run
+
+
+def test_runs_made_from_other_runs_are_other_settings(make):
+    """As the pages have it: two evaluations with equal flags of two models are no repetition."""
+    models = [make(n, operation="toy:model", seed=n % 2, depth=n // 2) for n in range(4)]
+    runs = [
+        make(10 + n, value=0.1 * n, seed=n % 2, operation="toy:evaluate", parents=(model.run,))
+        for n, model in enumerate(models)
+    ]
+    again = make(20, value=0.3, seed=1, operation="toy:evaluate", parents=(models[3].run,))
+    result = ranked([*models, *runs, again], "toy:evaluate")
+    assert [group.numbers for group in result.groups] == [[0.2, 0.3], [0.0, 0.1]]
+    assert result.again == 1
+    lines = ranking.as_table(result, 10, None)
+    assert lines[2].split()[:2] == ["made", "from"]
+    assert models[2].id8 in lines[3] and models[3].id8 in lines[3]
+    groups = json.loads(ranking.as_json(result, 0))["groups"]
+    assert groups[0]["made_from"] == [models[2].run, models[3].run]

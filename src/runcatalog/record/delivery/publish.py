@@ -26,7 +26,7 @@ from runcatalog.record.delivery.mlflow_client import (
     tracking_uri,
 )
 from runcatalog.record.delivery.points_in_mlflow import POINTS, PointCounts, lacks
-from runcatalog.record.delivery.tags import run_tags
+from runcatalog.record.delivery.tags import RESULT, run_tags
 from runcatalog.record.errors import UserError
 from runcatalog.record.lifecycle import crash
 from runcatalog.record.lifecycle.signals import FAILED, FINISHED, KILLED, RUNNING
@@ -73,9 +73,8 @@ class Published(NamedTuple):
 
 def publish(
     run_dir: str | os.PathLike[str],
-    tracking_uri: str | None = None,
+    uri: str | None = None,
     extra_tags: Mapping[str, str] | None = None,
-    parent: str | None = None,
     client: MlflowClient | None = None,
     patience: float = PATIENCE,
 ) -> Published:
@@ -83,9 +82,8 @@ def publish(
 
     Args:
         run_dir: The run's directory; it may be copied from another machine.
-        tracking_uri: Server or database; see :func:`runcatalog.record.delivery.mlflow_client.tracking_uri`.
+        uri: Server or database; see :func:`runcatalog.record.delivery.mlflow_client.tracking_uri`.
         extra_tags: Tags with facts that are not in the journal, for example ``batch``.
-        parent: ``run_id`` of the run's batch, if that is in MLflow.
         client: Client to use; by default a new one.
         patience: Seconds to wait for another process that is sending the run.
 
@@ -94,7 +92,7 @@ def publish(
         RunIsBusy: Another process is sending the run.
         MlflowError: MLflow cannot be used.
     """
-    return Publisher(run_dir, tracking_uri, client).send(extra_tags or {}, parent, patience)
+    return Publisher(run_dir, uri, client).send(extra_tags or {}, patience)
 
 
 class Publisher:
@@ -127,7 +125,6 @@ class Publisher:
     def send(
         self,
         extra_tags: Mapping[str, str] | None = None,
-        parent: str | None = None,
         patience: float = PATIENCE,
         *,
         again: bool = True,
@@ -135,7 +132,7 @@ class Publisher:
         """Send the missing data; see :func:`publish`.
 
         Args:
-            extra_tags, parent, patience: See :func:`publish`.
+            extra_tags, patience: See :func:`publish`.
             again: Whether a run whose end was sent is sent again. Its sender, which may come after `catalog sync`, does
                 not know the run's batch, and would replace what the sync said of it.
         """
@@ -153,7 +150,7 @@ class Publisher:
                     end = self._end(status)
                     if not again and end and (sent := self._state()).get("ended") == end:
                         return Published(sent["run"], status, 0)
-                    return self._send(facts, status, dict(extra_tags or {}), parent)
+                    return self._send(facts, status, dict(extra_tags or {}))
         except MlflowError:
             self._client = self._given  # a database that was removed is made again
             raise
@@ -180,9 +177,7 @@ class Publisher:
             raise UserError(f"{self.directory / 'result.json'}: invalid {wrong}: refused")
         return status
 
-    def _send(
-        self, facts: dict[str, Any], status: Status, extra: dict[str, str], parent: str | None
-    ) -> Published:
+    def _send(self, facts: dict[str, Any], status: Status, extra: dict[str, str]) -> Published:
         from mlflow.entities import RunTag
 
         state = self._state()
@@ -203,11 +198,9 @@ class Publisher:
         if problem or sent_tags.get(JOURNAL):
             tags[JOURNAL] = problem
         tags = {
-            name: still_hidden(self._hide.text(value), sent_tags.get(name, ""))
+            name: still_hidden(self._without_secrets(name, value), sent_tags.get(name, ""))
             for name, value in tags.items()
         }
-        if parent:
-            tags |= _parent_tag(client, run.info.experiment_id, parent)
         self._send_facts(client, run, facts, tags)
         points = self._send_points(client, run, state)
         if status.status != RUNNING:
@@ -224,6 +217,17 @@ class Publisher:
             refused = f"{name}: {self._refused} lines with a step or time beyond 64 bits: not sent"
             problem = "; ".join(filter(None, (problem, refused)))
         return Published(run_id, status, points, problem)
+
+    def _without_secrets(self, name: str, tag: str) -> str:
+        """Return a tag without secrets; JSON stays JSON, whose numbers may follow a name such as `loss_per_token`."""
+        if name == RESULT or name.startswith(f"{RESULT}."):
+            return tag  # the texts in it were hidden before it was written as one or more tags
+        if tag.startswith(("{", "[")):
+            with contextlib.suppress(ValueError):
+                content = json.loads(tag)
+                clean = self._hide.value(content)
+                return tag if clean == content else json.dumps(clean, sort_keys=True)
+        return self._hide.text(tag)
 
     def _journal_problem(self, result: dict[str, Any]) -> str:
         """Return how the journal differs from what the run wrote; "" if it does not.
@@ -478,11 +482,6 @@ class Publisher:
             except OSError:
                 pass
             yield
-
-
-def _parent_tag(client: MlflowClient, experiment: str, parent: str) -> dict[str, str]:
-    runs = client.search_runs([experiment], f"tags.run_id = '{parent}'", max_results=1)
-    return {"mlflow.parentRunId": runs[0].info.run_id} if runs else {}
 
 
 def _get_run(client: MlflowClient, run_id: str) -> Run | None:

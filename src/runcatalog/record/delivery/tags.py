@@ -11,6 +11,7 @@ from runcatalog.record.evaluation import declared
 from runcatalog.record.lifecycle.status import Status, last_session, wall_seconds
 from runcatalog.record.provenance.redact import allowed
 
+RESULT = "result"  # tag; a long one goes on in result.1, result.2, …
 _TAG_LENGTH = 7900  # characters; MLflow truncates tags at 8000
 _TAGS = 4  # of a result with outcomes on levels, at most; the reader joins them
 
@@ -78,23 +79,29 @@ def run_tags(
 def _result_tags(result: dict[str, Any] | None) -> dict[str, str]:
     """Return the result as JSON in few tags; long fields stored elsewhere are dropped."""
     if result is None:
-        return {"result": ""}
+        return {RESULT: ""}
     # Results without outcomes fit in one tag, as older runs were exported.
     tags = _TAGS if "outcomes" in result else 1
+    kept = {name: result[name] for name in ("objective", "evaluation") if name in result}
+    alone = kept
+    if isinstance(objective := kept.get("objective"), dict):
+        alone = {**kept, "objective": _without(objective, "also")}
     attempts = (
-        ((), 1),
-        (("metrics",), tags),
-        (("metrics", "variant"), tags),
-        (("metrics", "outcomes"), tags),
+        (result, 1),
+        (_without(result, "metrics"), tags),
+        (_without(result, "metrics", "variant"), tags),
+        (_without(result, "metrics", "outcomes"), tags),
+        (kept, 1),
+        (alone, 1),
+        ({}, 1),
     )
-    text = ""
-    for dropped, most in attempts:
-        fields = {name: value for name, value in result.items() if name not in dropped}
-        text = json.dumps(fields, sort_keys=True, ensure_ascii=False)
-        if len(text) <= most * _TAG_LENGTH:
-            break
-    else:
-        kept = {name: result[name] for name in ("objective", "evaluation") if name in result}
-        text = json.dumps(kept)[:_TAG_LENGTH]
+    texts = (
+        (json.dumps(fields, sort_keys=True, ensure_ascii=False), most) for fields, most in attempts
+    )
+    text = next(text for text, most in texts if len(text) <= most * _TAG_LENGTH)
     parts = [text[at : at + _TAG_LENGTH] for at in range(0, len(text), _TAG_LENGTH)]
-    return {f"result.{i}" if i else "result": part for i, part in enumerate(parts)}
+    return {f"{RESULT}.{i}" if i else RESULT: part for i, part in enumerate(parts)}
+
+
+def _without(fields: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in names}

@@ -1,6 +1,7 @@
 """MLflow has every point exactly once, whatever fails: real databases, a real server."""
 
 import contextlib
+import json
 import math
 import os
 import shutil
@@ -19,9 +20,12 @@ import ends_table
 import prepared
 from mlflow_server import free_port, server
 from runcatalog import record
+from runcatalog.record.delivery.hidden_tags import plain_names
 from runcatalog.record.delivery.mlflow_client import MlflowError, connect, shown, tracking_uri
 from runcatalog.record.delivery.publish import Publisher, publish
-from runcatalog.record.journal import read_json, read_points
+from runcatalog.record.delivery.tags import run_tags
+from runcatalog.record.journal import HIDDEN, read_json, read_points
+from runcatalog.record.lifecycle.status import status_of
 
 LIGHT = ("--every", 0)  # no checkpoints, for which torch would be loaded
 
@@ -155,7 +159,7 @@ def test_trials_are_children_of_their_batch_and_a_lost_database_is_filled_again(
     shutil.copytree(finished, trial)
     facts = read_json(trial / "journal" / "run.json")
     record.journal.write_json(trial / "journal" / "run.json", facts | {"id": "e" * 32})
-    publish(trial, parent=facts["id"])
+    publish(trial, extra_tags={"mlflow.parentRunId": batch})
     tags = {run.data.tags["run_id"]: run.data.tags for run in runs_of(uri)}
     assert tags["e" * 32]["mlflow.parentRunId"] == batch
     other = f"sqlite:///{project}/fresh.db"
@@ -356,3 +360,41 @@ def test_a_sender_goes_on_after_an_error_of_its_run(project, toy, wait_until):
     wait_until(lambda: runs_of(tracking_uri())[0].info.status == "KILLED")
     (run,) = runs_of(tracking_uri())
     assert stored_points(tracking_uri(), run.info.run_id) == logged(toy.directory)
+
+
+def test_a_result_stays_json_whatever_its_metrics_are_called(finished, monkeypatch):
+    """Texts such as `loss_per_token: 1.23456789` look like an assigned secret."""
+    monkeypatch.setenv("DB_PASSWORD", "correct-horse-battery")
+    content = read_json(finished / "result.json")
+    content["result"] |= {
+        "metrics": {"loss_per_token": 1.23456789},
+        "note": "correct-horse-battery",
+    }
+    content["failed_at"] = {"loss_per_token": 1.23456789}
+    record.journal.write_json(finished / "result.json", content)
+    publish(
+        finished, extra_tags={"search": '{"token": 1.23456789, "said": "correct-horse-battery"}'}
+    )
+    (run,) = runs_of(tracking_uri())
+    sent = plain_names(run.data.tags)
+    assert json.loads(sent["result"])["metrics"] == {"loss_per_token": 1.23456789}
+    assert json.loads(sent["result"])["note"] == HIDDEN
+    assert json.loads(sent["failed_at"]) == {"loss_per_token": 1.23456789}
+    assert json.loads(sent["search"]) == {"token": 1.23456789, "said": HIDDEN}
+
+
+@pytest.mark.parametrize("long", ["metrics", "also", "name"])
+def test_a_result_that_is_too_long_is_shortened_to_json(finished, long):
+    objective = {"name": "loss", "value": 0.5, "kind": "mean"}
+    result = {"objective": objective, "evaluation": {"split": "test", "name": "levels"}}
+    if long == "metrics":
+        result["metrics"] = {f"metric {i}": i for i in range(5000)}
+    elif long == "also":
+        objective["also"] = [{"name": f"metric {i}", "value": i} for i in range(5000)]
+    else:
+        objective["name"] = "x" * 9000
+    facts, status = read_json(finished / "journal/run.json"), status_of(finished)
+    content = {**read_json(finished / "result.json"), "result": result}
+    sent = json.loads(run_tags(finished, facts, content, status, "")["result"])
+    expected = {"name": "loss", "value": 0.5, "kind": "mean"}
+    assert sent.get("objective") == (None if long == "name" else expected)
