@@ -17,7 +17,7 @@ from runcatalog.record.training.checkpoint import save_checkpoint
 
 SMALL = {
     "episodes": 20, "horizon": 30, "limit": 40, "updates": 20, "batch_size": 5, "orders": 2,
-    "starts": 10, "rounds": 2, "labels": 500,
+    "starts": 10, "rounds": 3, "labels": 500,
 }  # fmt: skip
 
 

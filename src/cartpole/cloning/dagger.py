@@ -47,7 +47,9 @@ class DaggerConfig(CloneConfig):
     method: str = option(
         "dagger", "who plays for the new labels; see cartpole.cloning.dagger", choices=METHODS
     )
-    rounds: int = option(20, "rounds of new labels and training", low=1, high=1000)
+    rounds: int = option(
+        20, "rounds of new labels and training; a success has to last for three", low=3, high=1000
+    )
     labels: int = option(
         5, "labels of a round, for random states of one episode", low=1, high=MAX_STEPS
     )

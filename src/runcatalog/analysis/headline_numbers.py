@@ -196,12 +196,16 @@ def _supported(condition: Condition, measured: Mapping[str, Measured]) -> bool:
     left = measured[condition.left].number
     if left is None:
         return False
+    uncertain = left.bounds is None
     if is_number(condition.right):
         other = (float(condition.right),) * 3
     elif (right := measured[condition.right].number) is not None:
         other = right.value, right.low, right.high
+        uncertain = uncertain or right.bounds is None
     else:
         return False
+    if uncertain:  # a number without an interval is larger or smaller than nothing
+        return condition.sign == "~"
     lower, upper = best.difference(other, (left.value, left.low, left.high))
     above, below = lower > 0, upper < 0
     return {">": above, "<": below, "~": not above and not below}[condition.sign]

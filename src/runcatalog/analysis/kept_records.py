@@ -13,7 +13,7 @@ from runcatalog.model.errors import CatalogError
 from runcatalog.model.marks import changed_numbers
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import RunRecord, from_json
-from runcatalog.record.provenance.environment import git
+from runcatalog.record.provenance.environment import git, git_or_none
 
 
 def problems(project: Project, records: Iterable[RunRecord] = ()) -> tuple[list[str], str]:
@@ -38,8 +38,11 @@ def problems(project: Project, records: Iterable[RunRecord] = ()) -> tuple[list[
     present = {_blob(path) for same in paths.values() for path in same}
     read = {record.run: record for record in records}
     lines: dict[str, None] = {}
-    for path, content in _earlier(root, folder, present):
-        lines |= dict.fromkeys(_changes(path, content, paths, read))
+    try:
+        for path, content in _earlier(root, folder, present):
+            lines |= dict.fromkeys(_changes(path, content, paths, read))
+    except TimeoutError:
+        return list(lines), "git did not answer"
     return list(lines), ""
 
 
@@ -64,20 +67,31 @@ def _changes(
 
 
 def _earlier(root: Path, folder: Path, present: set[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield (path, content) of every version of a record in the history that is not in the working tree."""
+    """Yield (path, content) of every version of a record in the history that is not in the working tree.
+
+    Raises:
+        TimeoutError: Git failed or took too long.
+    """
     # --full-history: a merge that dropped a record would hide the side that had it.
-    listed = git(["rev-list", "--objects", "--full-history", "HEAD", "--", str(folder)], root)
+    listed = git_or_none(
+        ["rev-list", "--objects", "--full-history", "HEAD", "--", str(folder)], root
+    )
+    if listed is None:
+        raise TimeoutError
     paths = {}
     for line in listed.decode("utf-8", "replace").splitlines():
         blob, _, path = line.partition(" ")
         if path.endswith(".json") and blob not in present:
             paths[blob] = path
-    answer = io.BytesIO(git(["cat-file", "--batch"], root, given="\n".join(paths).encode()))
+    contents = git_or_none(["cat-file", "--batch"], root, given="\n".join(paths).encode())
+    if contents is None:
+        raise TimeoutError
+    stream = io.BytesIO(contents)
     for path in paths.values():
-        header = answer.readline().split()
+        header = stream.readline().split()
         if len(header) == 3:  # "missing" in a clone without all objects
-            yield path, answer.read(int(header[2]))
-            answer.read(1)
+            yield path, stream.read(int(header[2]))
+            stream.read(1)
 
 
 def _blob(path: Path) -> str:

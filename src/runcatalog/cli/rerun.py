@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def rerun(options: argparse.Namespace) -> int:
     """catalog rerun"""
     from runcatalog.guild.runs import guild_home
-    from runcatalog.model.record_files import write_all
+    from runcatalog.model.record_files import by_digits, committed, write_all
     from runcatalog.rerun.rerun import Repeater
     from runcatalog.sync.sync import project_lock
 
@@ -54,7 +54,9 @@ def rerun(options: argparse.Namespace) -> int:
         agree = agree and outcome.agrees is not False
         print(f"{record.id8}  {record.operation}  {outcome.text()}", flush=True)
         with project_lock(project):
-            noted = replace(record, reproduced=(*record.reproduced, outcome.entry()))
+            # Hours may have passed, in which the record was marked.
+            now = committed(record.run, by_digits(project.records)) or record
+            noted = replace(now, reproduced=(*now.reproduced, outcome.entry()))
             write_all([noted], project.records)
     for problem in problems:
         print(f"catalog: {problem}", file=sys.stderr)

@@ -6,7 +6,6 @@ Changes made by users persist: a text is overwritten only if it is still the one
 from __future__ import annotations
 
 import hashlib
-import html
 import json
 import re
 from collections import Counter
@@ -41,7 +40,8 @@ _COMMAND = (
     80  # characters; a longer line would push the run's other facts off a screen of 1280 pixels
 )
 FIGURES = "catalog.figures"  # tag: digest of the figures among a run's artifacts, by file name
-_FIGURES = ("figure", "landscape", "importances", "heatmap", "image")  # functions of the template
+# Functions of the template.
+_FIGURES = ("figure", "landscape", "importances", "heatmap", "seed_points", "image")
 _LOCAL = "http://127.0.0.1:5000"
 
 
@@ -230,7 +230,7 @@ class _Study:
     def _write_run(self, run: StoredRun) -> None:
         """Write a single run's note: its result, its catalog id, and the command that repeats it."""
         record = run.record
-        lines = [plain_text(sentences.sentence(record)), "", f"Catalog id {record.id8}"]
+        lines = [markdown.unescaped(sentences.sentence(record)), "", f"Catalog id {record.id8}"]
         if meaning := self._meaning([run]):
             lines[-1] += f"; {meaning}"
         if command := rerun(self.operations, record, ()).command:
@@ -289,7 +289,7 @@ class _Study:
         ends = Counter(trial.status.lower() for trial in trials)
         counts = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
         page = view.path(self.experiment)
-        summary = plain_text(batch_summary.summary(record, trials))
+        summary = markdown.unescaped(batch_summary.summary(record, trials))
         meaning = self._meaning(batch.trials)
         about = "; ".join(filter(None, (f"Catalog id {batch.id[:8]}", meaning)))
         return f"{summary}\n\n{counts}; [charts]({page})\n\n{about}"[:_NOTE_LENGTH]
@@ -413,13 +413,6 @@ def figures_of(project: Project, study: str) -> list[tuple[Path, list[str]]]:
     except (OSError, jinja2.TemplateError):  # a mistake is named by `catalog render`
         return []
     return figures
-
-
-def plain_text(marked_up: str) -> str:
-    """Return a Markdown cell as plain text, since MLflow's list of runs does not render Markdown."""
-    text = marked_up.replace("<span>$</span>", "$").replace("**", "")
-    text = text.replace("&#8203;", "").replace("<wbr>", "")
-    return html.unescape(re.sub(r"\\([\\`*\[\]|~_])", r"\1", text))
 
 
 def _meaning(objective: Mapping[str, Any] | None, unit: str = "") -> str:

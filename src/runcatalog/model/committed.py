@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from runcatalog.model import values
 from runcatalog.record.errors import UserError
 
 Records = dict[str, list[dict[str, Any]]]
@@ -54,7 +55,7 @@ def without_batches(records: Records) -> Records:
 
 def metric_values(run: dict[str, Any], metric: str) -> np.ndarray:
     """Return a metric's values in the order of its steps, float64 of shape (points,)."""
-    return np.array([value for _, value in run["metrics"][metric]["curve"]])
+    return np.array([values.number(value) for _, value in run["metrics"][metric]["curve"]], float)
 
 
 def redraw(about: str, study: str, draw: Callable[[Records, Path], list[Path]]) -> Records:

@@ -235,7 +235,10 @@ class RunRecord:
 
     @property
     def objective(self) -> dict[str, Any] | None:
-        """The result's objective, if it has a name and a number; with the run's `outcomes`, if it has any."""
+        """The result's objective, if it has a name and a number; with the run's `outcomes`, if it has any.
+
+        An `interval` that is not two finite numbers is left out.
+        """
         objective = (self.result or {}).get("objective")
         if not isinstance(objective, dict) or not objective.get("name"):
             return None
@@ -244,6 +247,8 @@ class RunRecord:
         except (KeyError, ValueError):
             return None
         stated = {**objective, "name": str(objective["name"]), "value": value}
+        if "interval" in stated and not _is_interval(stated["interval"]):
+            del stated["interval"]
         return {**stated, "outcomes": outcomes} if (outcomes := self.outcomes) else stated
 
     @property
@@ -279,6 +284,15 @@ class RunRecord:
         result = {**(self.result or {}), "objective": values.to_json(stated)}
         object.__setattr__(record, "result", dict(sorted(result.items())))
         return record
+
+
+def _is_interval(bounds: object) -> bool:
+    """Return whether a value is two finite numbers."""
+    return (
+        isinstance(bounds, list | tuple)
+        and len(bounds) == 2
+        and all(type(end) in (int, float) and math.isfinite(end) for end in bounds)
+    )
 
 
 def is_maximized(name: str, objective: Mapping[str, Any] | None) -> bool:

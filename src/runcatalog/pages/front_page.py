@@ -157,7 +157,7 @@ class Results:
 
 def _best_setting(data: PageData, operation: str) -> Measured:
     """Return the best setting of an operation that has a reported number for its objective, as a headline."""
-    done = [s for s in settings.settings(data, operation) if s.objectives]
+    done = [s for s in settings.settings(data, operation) if s.value is not None]
     objective = done[0].objectives[0]
     maximize = is_maximized(str(objective["name"]), objective)
     best = max(done, key=lambda s: (s.value or 0.0) if maximize else -(s.value or 0.0))

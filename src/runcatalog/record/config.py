@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import json
 import math
 import os
 import re
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from runcatalog.record.errors import Killed, RunFailed, UserError
-from runcatalog.record.journal import HIDDEN
+from runcatalog.record.journal import HIDDEN, read_json
 from runcatalog.record.untrusted import guild_attribute
 
 C = TypeVar("C", bound="Config")
@@ -328,10 +327,9 @@ def _range_text(meta: Any) -> str:
 
 def _flags_of_run(directory: str, config_class: type[Config]) -> dict[str, Any]:
     path = Path(directory) / "journal" / "run.json"
-    try:
-        flags = json.loads(path.read_text())["flags"]
-    except (OSError, ValueError, KeyError):
-        raise UserError(f"--resume {directory}: no run ({path} cannot be read)") from None
+    flags = (read_json(path) or {}).get("flags")
+    if not isinstance(flags, dict):
+        raise UserError(f"--resume {directory}: no run ({path} cannot be read)")
     names = {flag_name(field.name): field.name for field in dataclasses.fields(config_class)}
     # Secrets are hidden in the recorded flags, so they have to be given again.
     return {

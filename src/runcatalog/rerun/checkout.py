@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,14 +43,23 @@ def checked_out(root: Path, commit: str, folder: Path) -> Iterator[Path]:
     """
     full = full_id(root, commit)
     inside = _git(root, "rev-parse", "--show-prefix") or ""
-    tree = folder / full[:12]
-    _git(root, "worktree", "remove", "--force", str(tree))  # left by a process that was killed
+    _remove_abandoned(root, folder)
+    tree = folder / f"{full[:12]}-{os.getpid()}"  # another process may have checked it out, too
+    _git(root, "worktree", "remove", "--force", str(tree))
     if _git(root, "worktree", "add", "--detach", "--force", str(tree), full) is None:
         raise CatalogError(f"git cannot check {commit[:12]} out into {tree}")
     try:
         yield tree / inside
     finally:
         _git(root, "worktree", "remove", "--force", str(tree))
+
+
+def _remove_abandoned(root: Path, folder: Path) -> None:
+    """Remove the worktrees of processes that were killed."""
+    for tree in folder.glob("*-*"):
+        pid = tree.name.rpartition("-")[2]
+        if pid.isdecimal() and not Path("/proc", pid).exists():
+            _git(root, "worktree", "remove", "--force", str(tree))
 
 
 def _git(root: Path, *arguments: str) -> str | None:

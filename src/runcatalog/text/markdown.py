@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 import re
 from collections.abc import Sequence
@@ -34,6 +35,8 @@ _ACTIVE = re.compile(
 )
 _LONG = re.compile(rf"\S{{{UNBROKEN}}}(?=\S)")
 _WRAP = "\ue001"  # placeholder of a possible line break
+_WRAP_HTML, _BREAK_HTML = "<wbr>", "&#8203;"
+_BACKSLASHED = re.compile(r"\\([\\`*\[\]|~_])")
 _BREAK = "\ue000"  # placeholder of the zero-width space while the rest is escaped; literal() removes it from input
 
 
@@ -61,8 +64,15 @@ def _escaped(value: str, limit: int) -> str:
     text = _UNDERSCORE.sub(r"\\_", text)
     # GitHub renders $x$ as mathematics even after a backslash; an element around the sign prevents it.
     # Unlike a zero-width space, <wbr> is not copied with the text.
-    text = text.replace(_BREAK, "&#8203;").replace(_WRAP, "<wbr>")
+    text = text.replace(_BREAK, _BREAK_HTML).replace(_WRAP, _WRAP_HTML)
     return text.replace("$", "<span>$</span>")
+
+
+def unescaped(cell: str) -> str:
+    """Return a cell of a table as plain text, without bold type and what :func:`escape` added."""
+    text = cell.replace("<span>$</span>", "$").replace("**", "")
+    text = text.replace(_WRAP_HTML, "").replace(_BREAK_HTML, "")
+    return html.unescape(_BACKSLASHED.sub(r"\1", text))
 
 
 def code(value: object) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import html
 import math
 import os
-import re
 import shutil
 import sys
 from collections.abc import Collection, Sequence
@@ -16,6 +14,7 @@ from rich.cells import cell_len, set_cell_size
 
 from runcatalog.model import values
 from runcatalog.record.untrusted import printable
+from runcatalog.text import markdown
 
 GAP = "  "
 _MIN_WIDTH = 8  # cells of a column in a table that is too wide; the digits of an id
@@ -132,7 +131,6 @@ def duration(seconds: float | None) -> str:
     return f"{whole} s"
 
 
-def plain(markdown: str) -> str:
+def plain(cell: str) -> str:
     """Return the text of a Markdown cell without its markup."""
-    shown = html.unescape(markdown.replace("<wbr>", "")).replace("\u200b", "").replace("**", "")
-    return clean(re.sub(r"\\([\\`*\[\]|~_])", r"\1", shown))
+    return clean(markdown.unescaped(cell))

@@ -186,12 +186,19 @@ def test_an_entry_that_is_wrong(measure, make, entry: str, problem: str):
         ("good ~ good", True),
         ("good ~ bad", False),
         ("good > never", False),
+        # One run whose objective was not counted has no interval: nothing is known of other runs.
+        ("lone > 0.5", False),
+        ("lone < good", False),
+        ("good > lone", False),
+        ("lone ~ good", True),
     ],
 )
 def test_a_condition_of_a_finding(project, make, condition: str, holds: bool):
-    records = [make(1, value=0.95, lr=1), make(2, value=0.1, lr=2)]
+    records = [make(1, value=0.95, lr=1), make(2, value=0.1, lr=2), make(3, value=0.8, lr=3)]
+    records[2].result["objective"] |= {"kind": "mean"}
     text = "headline:\n"
-    for name, operation, flags in (("good", "train", "{lr: 1}"), ("bad", "train", "{lr: 2}")):
+    flags_of = {"good": "{lr: 1}", "bad": "{lr: 2}", "lone": "{lr: 3}"}
+    for name, operation, flags in ((name, "train", flags) for name, flags in flags_of.items()):
         text += f"  {name}: {{question: a, operation: 'toy:{operation}', flags: {flags}}}\n"
     text += "  never: {question: a, operation: 'toy:never'}\n"
     text += f"finding: {{text: 'it is {{good}}', if: ['{condition}']}}\n"

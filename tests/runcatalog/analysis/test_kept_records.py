@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from refusing_git import refuse
 from runcatalog.analysis.kept_records import problems
 from runcatalog.model.marks import marked
 from runcatalog.model.record_files import write_all
@@ -74,6 +75,15 @@ def test_a_record_that_only_a_merge_dropped_is_named(history, git, make):
     git("commit", "-qm", "merged without it")
     (line,) = reported(history)
     assert "run 00000003" in line
+
+
+@pytest.mark.parametrize("command", ["rev-list", "cat-file"])
+def test_history_that_git_does_not_tell_is_reported_as_unchecked(
+    history, make, tmp_path, monkeypatch, command
+):
+    write_all([make(2, value=0.9)], history.records)
+    refuse(monkeypatch, tmp_path / "bin", command)
+    assert problems(history) == ([], "git did not answer")
 
 
 def test_missing_history_is_reported_as_unchecked(project, make, tmp_path, git):

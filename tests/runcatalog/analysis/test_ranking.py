@@ -243,6 +243,6 @@ def test_runs_made_from_other_runs_are_other_settings(make):
     assert result.again == 1
     lines = ranking.as_table(result, 10, None)
     assert lines[2].split()[:2] == ["made", "from"]
-    assert models[2].id8 in lines[3] and models[3].id8 in lines[3]
+    assert lines[3].split()[1:3] == [models[2].id8, models[3].id8]
     groups = json.loads(ranking.as_json(result, 0))["groups"]
     assert groups[0]["made_from"] == [models[2].run, models[3].run]

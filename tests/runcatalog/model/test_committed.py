@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from runcatalog.model import committed
@@ -34,6 +35,13 @@ def test_finished_records_by_operation_oldest_first(tmp_path):
         "pg:train": ["b", "a"], "bc:train": ["d"],
     }  # fmt: skip
     assert committed.metric_values(by_operation["pg:train"][0], "return").tolist() == [0.5, 0.25]
+
+
+def test_values_that_are_no_numbers_stay_what_they_are():
+    run = {"metrics": {"loss": {"curve": [[1, 0.5], [2, "NaN"], [3, "-Infinity"]]}}}
+    values = committed.metric_values(run, "loss")
+    assert values.dtype == np.float64
+    np.testing.assert_array_equal(values, [0.5, np.nan, -np.inf])
 
 
 def test_all_committed_records_can_be_read():

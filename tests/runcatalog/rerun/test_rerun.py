@@ -1,9 +1,16 @@
 """`catalog rerun`: runs of a project in git, repeated after its code has changed."""
 
+import argparse
 import json
+import os
 from pathlib import Path
 
 import pytest
+
+from runcatalog.cli import rerun
+from runcatalog.rerun.checkout import checked_out
+from runcatalog.rerun.outcome import Outcome
+from runcatalog.rerun.rerun import Repeater
 
 SCRIPT = '''
 """Learns a number; may start from what another run learned."""
@@ -119,6 +126,41 @@ def test_a_run_gives_the_same_bits_at_its_commit(recorded):
     assert "## Reproduced" in page
     assert "1 runs were repeated, 1 with equal bits" in page
     recorded("git checkout -q experiments && git clean -fdq")
+
+
+def test_a_mark_that_was_set_during_a_rerun_stays(recorded, monkeypatch, capsys):
+    content = record_of(recorded, "toy:train")
+
+    def repeat(self, record):
+        marked = record_of(recorded, "toy:train") | {"retracted": "a bug"}
+        write_record(recorded, marked)
+        return Outcome(record, 0.5, True, "a CPU", "2026-01-01", {})
+
+    monkeypatch.chdir(recorded.root)
+    monkeypatch.setattr(Repeater, "check", lambda self, record: None)
+    monkeypatch.setattr(Repeater, "repeat", repeat)
+    options = argparse.Namespace(runs=[content["run"]], parents=False, check=False, quiet=True)
+    assert rerun.rerun(options) == 0
+    after = record_of(recorded, "toy:train")
+    assert (after["retracted"], len(after["reproduced"])) == ("a bug", 1)
+    recorded("git checkout -q experiments")
+
+
+def test_two_checkouts_of_a_commit_are_separate(recorded, tmp_path):
+    root = recorded.root
+    with checked_out(root, recorded.commit, tmp_path) as first:
+        child = os.fork()
+        if not child:
+            with checked_out(root, recorded.commit, tmp_path) as second:
+                os._exit(0 if second != first and (first / "src").is_dir() else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert (first / "src/toy/learn.py").is_file()
+        assert (
+            len(list(tmp_path.iterdir())) == 2
+        )  # the child was killed before it could remove its own
+    with checked_out(root, recorded.commit, tmp_path):
+        assert len(list(tmp_path.iterdir())) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_that_starts_from_another_is_repeated_with_that_one(recorded):

@@ -32,6 +32,13 @@ def parsed_table(text: str) -> tuple[list[list[str]], set[str]]:
     return rows, kinds
 
 
+@given(st.text(max_size=200).filter(lambda text: "**" not in text))
+@example("costs $5, a|b _c_ <b> @me https://x.y")
+def test_a_cell_reads_back_as_its_text(value):
+    shown = markdown.unescaped(markdown.escape(value))
+    assert shown == markdown.literal(value).replace("**", "")
+
+
 def plain(value: str) -> str:
     """Return the text that a cell should show."""
     line = re.sub(r"\s+", " ", value).strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,9 +48,9 @@ class Setting:
 
     @property
     def value(self) -> float | None:
-        """Mean of the objective; None without a finite one."""
+        """Mean of the objective; None unless all are finite and there is at least one."""
         numbers = [o["value"] for o in self.objectives]
-        return statistics.mean(numbers) if numbers else None
+        return statistics.mean(numbers) if numbers and all(map(math.isfinite, numbers)) else None
 
     @property
     def newest(self) -> int | None:

@@ -15,6 +15,7 @@ from runcatalog.record.lifecycle import signals
 from runcatalog.record.output import outcome
 from runcatalog.record.output.progress import done_text
 from runcatalog.record.provenance import environment, patch
+from runcatalog.record.training.checkpoint import checkpoints_in
 
 _SHOWN = 6  # names of files
 
@@ -78,9 +79,9 @@ def how_to_continue(run_id: str, directory: Path) -> str:
         run_id: The run's id.
         directory: The run's directory.
     """
-    checkpoints = sorted((directory / "checkpoints").glob("[0-9]*"))
+    checkpoints = checkpoints_in(directory / "checkpoints")
     begin = (
-        f"from the checkpoint at {int(checkpoints[-1].name)}"
+        f"from the checkpoint at {int(checkpoints[0].name)}"
         if checkpoints
         else "from its beginning"
     )

@@ -48,6 +48,8 @@ NOT_CODE = (
     ":(exclude,glob)**/*.md",
     ":(exclude,glob)**/figures/**",
 )
+_UNTRACKED = ["ls-files", "--others", "--exclude-standard", "-z", "--", ".", *NOT_CODE]
+UNKNOWN = "unknown"  # instead of a digest of uncommitted changes
 
 
 def project_root() -> Path:
@@ -217,7 +219,8 @@ def gpu_name() -> str:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible in ("", "-1") or not shutil.which("nvidia-smi"):
         return ""
-    text = _output(["nvidia-smi", "--query-gpu=index,uuid,name", "--format=csv,noheader"]).decode()
+    asked = _output(["nvidia-smi", "--query-gpu=index,uuid,name", "--format=csv,noheader"])
+    text = (asked or b"").decode()
     rows = [[cell.strip() for cell in line.split(",", 2)] for line in text.splitlines() if line]
     rows = [row for row in rows if len(row) == 3]
     if visible:
@@ -244,7 +247,7 @@ def versions() -> dict[str, str]:
 
 
 def commit_facts(project: Path) -> dict[str, str]:
-    """Return the commit, and a digest of the uncommitted changes ("" without any).
+    """Return the commit, and a digest of the uncommitted changes ("" without any, UNKNOWN if git does not tell).
 
     Only changes that can affect a run count: code and declarations, not Markdown, figures or records. Both values are
     "" outside of a git repository.
@@ -252,9 +255,11 @@ def commit_facts(project: Path) -> dict[str, str]:
     commit = git(["rev-parse", "HEAD"], project).decode().strip()
     if not commit:
         return {"commit": "", "dirty": ""}
-    changed = git(["diff", "HEAD", "--binary", "--", ".", *NOT_CODE], project)
-    digest = hashlib.sha256(changed)
-    new = untracked(project)
+    changed = git_or_none(["diff", "HEAD", "--binary", "--", ".", *NOT_CODE], project)
+    listing = git_or_none(_UNTRACKED, project)
+    if changed is None or listing is None:
+        return {"commit": commit, "dirty": UNKNOWN}
+    digest, new = hashlib.sha256(changed), _names(listing)
     for name in new:
         digest.update(f"\0{name}\0".encode("utf-8", "surrogateescape"))
         with contextlib.suppress(OSError):
@@ -265,8 +270,11 @@ def commit_facts(project: Path) -> dict[str, str]:
 
 def untracked(project: Path) -> list[str]:
     """Return the files that git neither tracks nor ignores and that can affect a run, sorted."""
-    listing = ["ls-files", "--others", "--exclude-standard", "-z", "--", ".", *NOT_CODE]
-    return sorted(map(os.fsdecode, filter(None, git(listing, project).split(b"\0"))))
+    return _names(git(_UNTRACKED, project))
+
+
+def _names(listing: bytes) -> list[str]:
+    return sorted(map(os.fsdecode, filter(None, listing.split(b"\0"))))
 
 
 def git(
@@ -283,6 +291,16 @@ def git(
         environment: Environment variables in addition to this process's.
         given: Standard input.
     """
+    return git_or_none(arguments, project, environment, given) or b""
+
+
+def git_or_none(
+    arguments: Sequence[str],
+    project: Path,
+    environment: Mapping[str, str] | None = None,
+    given: bytes = b"",
+) -> bytes | None:
+    """Return the output of a git command as :func:`git`; None if it fails."""
     return _output(["git", *arguments], project, environment, given)
 
 
@@ -291,7 +309,7 @@ def _output(
     directory: Path | None = None,
     environment: Mapping[str, str] | None = None,
     given: bytes = b"",
-) -> bytes:
+) -> bytes | None:
     try:
         done = subprocess.run(
             command,
@@ -303,5 +321,5 @@ def _output(
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
-        return b""
+        return None
     return done.stdout

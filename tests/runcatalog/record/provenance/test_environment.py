@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from refusing_git import refuse
 from runcatalog import record
 from runcatalog.record.delivery.mlflow_client import tracking_uri
 from runcatalog.record.provenance import environment
@@ -60,6 +61,17 @@ def test_commit_and_what_differs_from_it(tmp_path):
         (tmp_path / name).write_text(text)
         digests.add(environment.commit_facts(tmp_path)["dirty"])
     assert len(digests) == 4
+
+
+@pytest.mark.parametrize("command", ["diff", "ls-files"])
+def test_changes_that_git_does_not_tell_are_not_none(tmp_path, monkeypatch, command):
+    work = tmp_path / "work"
+    work.mkdir()
+    for line in ("init -q", "-c user.name=a -c user.email=a@b commit -qm first --allow-empty"):
+        subprocess.run(["git", *line.split()], cwd=work, check=True, capture_output=True)
+    assert environment.commit_facts(work)["dirty"] == ""
+    refuse(monkeypatch, tmp_path / "bin", command)
+    assert environment.commit_facts(work)["dirty"] == "unknown"
 
 
 def test_the_project_is_detected_from_a_subfolder(tmp_path, monkeypatch):
