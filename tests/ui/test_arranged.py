@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,14 @@ def tags(store):
 
 def arranged(sweep, store):
     return arrange.arrange(Project(sweep.root), store)
+
+
+def test_every_figure_of_a_page_has_its_operations():
+    """As the template of this project's pages names them, by whichever function."""
+    project = Project(Path(__file__).parents[2])
+    for study in project.studies():
+        named = {path for path, _ in arrange.figures_of(project, study)}
+        assert named == set((project.experiments / study / "figures").glob("*.svg")), study
 
 
 def test_views_descriptions_and_names(sweep, store):

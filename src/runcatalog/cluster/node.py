@@ -333,6 +333,9 @@ class Node:
             return {"refused": f"{run!r} is no id of a run"}
         if attempt < self._attempts.get(run, 0):
             return {"stale": "a newer attempt is known"}
+        # Before others' checks are waited for. Whose clock is wrong is not known, so the machine is not drained.
+        if problem := health.clock_problem(time.time(), clock):
+            return {"refused": problem}
         # At once, so that of several submitters all but one go on to another worker.
         if self._claims + self._running() >= self.slots and run not in self._trials:
             return {"refused": "no slot is free"}
@@ -351,10 +354,7 @@ class Node:
                 return {"refused": "no slot is free"}
             if lack := health.lack_of_memory(demands):  # another run may have it
                 return {"refused": lack}
-            if problem := health.clock_problem(time.time(), clock):
-                self._drain_for(problem)
-            else:
-                await self._check(demands)
+            await self._check(demands)
             if self.drained:
                 return {"refused": f"drained: {self.drained}"}
             if attempt < self._attempts.get(run, 0):

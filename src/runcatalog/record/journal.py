@@ -300,7 +300,7 @@ def metrics_digest_of(run_dir: str | os.PathLike[str]) -> str:
 
 
 def damage(path: Path) -> Damage:
-    """Return which lines of a JSON lines file are damaged or missing; `Damage((), 0)` for a whole or missing file.
+    """Return which lines of a JSON lines file are damaged or missing; `Damage()` for a whole or missing file.
 
     Args:
         path: The file; in a file with the name of the journal's metrics or sessions, fields are checked too.

@@ -32,7 +32,7 @@ PRIOR_MODES = ("batch", "operation", "sourcecode")
 
 
 class Stopped(Exception):
-    """The search was asked to stop; carries the exit status."""
+    """The search was asked to stop; carries the number of the signal."""
 
 
 def main(run_search: Callable[[], None]) -> None:

@@ -20,11 +20,15 @@ import orjson
 
 from runcatalog.model import values
 from runcatalog.model.run_record import Point
-from runcatalog.record.delivery.mlflow_client import one_line_errors, tracking_uri
+from runcatalog.record.delivery.mlflow_client import (
+    BUSY,
+    one_line_errors,
+    sqlite_path,
+    tracking_uri,
+)
 from runcatalog.record.delivery.points_in_mlflow import POINTS, has_fewer
 from runcatalog.store import compat
 from runcatalog.store.run_rows import Reader, StoredRun, decode
-from runcatalog.store.sqlite_file import BUSY, sqlite_path
 
 ROWS = 500  # runs whose tags, params or metrics are read separately; reading all is as fast as more than this
 _RUNS = """

@@ -21,9 +21,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from runcatalog.record.delivery.mlflow_client import BUSY, sqlite_path
 from runcatalog.record.errors import UserError
 from runcatalog.store import compat
-from runcatalog.store.sqlite_file import BUSY, sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

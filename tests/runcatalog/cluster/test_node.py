@@ -101,6 +101,16 @@ def test_too_little_memory_refuses_a_run_but_drains_nothing(worker):
     assert not worker.drained
 
 
+def test_a_submitter_with_another_clock_is_refused_and_others_are_not(worker):
+    async def story():
+        answer = await worker.claim(RUN, 1, "small:code", DEMANDS, time.time() - 300, 60.0)
+        return answer, await claim(worker)
+
+    refused, taken = run(worker, story)
+    assert refused == {"refused": "its clock is 300 s ahead of the submitter's"}
+    assert taken == {}
+
+
 def test_the_check_before_the_next_run_starts_when_a_run_ends(worker, archive):
     async def story():
         async with watched(worker):

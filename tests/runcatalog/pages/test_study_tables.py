@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from runcatalog.pages import render
+from runcatalog.pages.tables import settings
 from runcatalog.pages.tables.cells import WIDEST
 
 ROOT = Path(__file__).parents[3]
@@ -263,3 +264,22 @@ def test_an_interval_that_a_table_states_replaces_that_of_the_counted_rate(proje
     pages = render.Catalog(project, [run]).pages
     for path in ("catalog/toy.md", "catalog/toy_runs.md", "runs_catalog.md"):
         assert "[63, 86]" in pages[path].replace("\\", ""), path
+
+
+def test_a_setting_with_a_value_that_is_no_number_has_none(project, make):
+    runs = [make(n, value=value, seed=n, lr=n) for n, value in enumerate((0.9, math.nan, 0.2, 0.5))]
+    found = settings.settings(render.Catalog(project, runs).data, "toy:train")
+    assert [setting.value for setting in found] == [0.9, None, 0.2, 0.5]
+    both = [make(n, value=value, seed=n) for n, value in enumerate((math.inf, -math.inf))]
+    (setting,) = settings.settings(render.Catalog(project, both).data, "toy:train")
+    assert setting.value is None
+
+
+@pytest.mark.parametrize("interval", [None, "[0, 1]", [0.1], [0, 1, 2], [0.2, math.nan], [True, 1]])
+def test_a_malformed_interval_is_left_out(project, make, interval):
+    objective = {"name": "score", "value": 0.5, "kind": "mean", "interval": interval}
+    run = make(1, result={"objective": objective})
+    (project.experiments / "toy" / "catalog.md.j2").write_text('{{ table(["toy:train"]) }}')
+    page = render.Catalog(project, [run]).pages["catalog/toy.md"]
+    assert "0.5" in page
+    assert "interval" not in run.objective

@@ -71,6 +71,17 @@ def test_a_wrong_flag_is_a_one_line_error(arguments, words, capsys):
     assert all(word in error for word in words)
 
 
+@pytest.mark.parametrize("content", ["[]", "{}", '{"flags": []}', '{"flags": null}', "{", ""])
+def test_a_run_whose_flags_cannot_be_read_is_a_one_line_error(content, tmp_path, capsys):
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "journal/run.json").write_text(content)
+    with pytest.raises(SystemExit):
+        record.parse(Config, ["--resume", str(tmp_path)])
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert f"--resume {tmp_path}: no run" in error
+
+
 def test_values_are_checked_without_a_command_line_too():
     with pytest.raises(record.UserError, match="--lr"):
         Config(lr=2.0)

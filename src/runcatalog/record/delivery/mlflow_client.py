@@ -45,6 +45,7 @@ _SERVER_CODES = {
     "UNAUTHENTICATED",
 }
 _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
+BUSY = 20.0  # s to wait for a writer of an SQLite database, as MLflow does
 _CONNECTING = 5.0  # s to wait for a server to take a connection
 _MAKING = 600.0  # s to wait for the process that makes a new database, at idle priority if a sender does it
 
@@ -287,10 +288,10 @@ def _advice(error: ModuleNotFoundError) -> str:
 
 
 def sqlite_path(uri: str) -> Path | None:
-    """Return the file of an SQLite URI; None for any other URI."""
-    if not uri.startswith("sqlite:///"):
-        return None
-    return Path(uri.removeprefix("sqlite:///").partition("?")[0])
+    """Return the file of an SQLite URI; None for any other URI and for a database in memory."""
+    name = uri.removeprefix("sqlite:///").partition("?")[0]
+    is_file = uri.startswith("sqlite:///") and name and not name.startswith((":", "file:"))
+    return Path(name) if is_file else None
 
 
 def _artifact_root(uri: str) -> Path | None:

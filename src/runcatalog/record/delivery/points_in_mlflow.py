@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runcatalog.record.delivery.mlflow_client import BUSY
 from runcatalog.record.journal import Point
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 POINTS = "catalog.points"  # tag of a run that has ended: :meth:`PointCounts.text`
-_BUSY = 20.0  # s to wait for a writer, as MLflow does
 _COUNTS = "SELECT key, COUNT(*) FROM metrics WHERE run_uuid = ? GROUP BY key"
 
 
@@ -117,7 +117,7 @@ def has_fewer(expected: str, *, points: int | None = None, last: Iterable[int] =
 def _counts(database: Path, run_id: str) -> dict[str, int] | None:
     """Return the number of points by metric; None if the tables are not as expected."""
     uri = f"{database.absolute().as_uri()}?mode=ro"
-    with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=_BUSY)) as connection:
+    with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=BUSY)) as connection:
         columns = {row[1] for row in connection.execute("PRAGMA table_info(metrics)")}
         if not {"run_uuid", "key"} <= columns:
             return None

@@ -120,7 +120,7 @@ def output_path(directory: Path) -> Path:
     return guild if guild.parent.is_dir() else directory / "journal" / "output.txt"
 
 
-def last_lines(path: Path, lines: int = TAIL_LINES) -> str:
+def last_lines(path: Path) -> str:
     """Return the last lines of an output file; a line redrawn with carriage returns in its last state."""
     try:
         with open_regular(path) as file:
@@ -129,7 +129,7 @@ def last_lines(path: Path, lines: int = TAIL_LINES) -> str:
             text = file.read().decode("utf-8", "replace").rstrip()
     except OSError:
         return ""
-    return "\n".join(map(_last_state, text.split("\n")[-lines:]))
+    return "\n".join(map(_last_state, text.split("\n")[-TAIL_LINES:]))
 
 
 def _last_state(line: str) -> str:

@@ -62,7 +62,7 @@ def summary_line(
 
 
 def sentence(result: Mapping[str, Any] | None) -> str:
-    """Return the result of a finished run as its row in the catalog has it: "97 % opening rate [91, 99]".
+    """Return the result of a finished run as one run's row in the catalog has it: "97 % opening rate [91, 99]".
 
     Args:
         result: The script's result.

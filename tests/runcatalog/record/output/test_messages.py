@@ -16,7 +16,7 @@ import pytest
 from runcatalog.model.record_files import read_all
 from runcatalog.model.run_record import RunRecord
 from runcatalog.numbers import count
-from runcatalog.record.output import outcome, progress, terminal_output
+from runcatalog.record.output import messages, outcome, progress, terminal_output
 from runcatalog.record.output.progress import ProgressLine, Speed, progress_text
 from runcatalog.text import sentences
 
@@ -197,3 +197,9 @@ def test_the_time_left_follows_the_speed_of_the_last_minute():
 )
 def test_a_number_of_units_is_in_the_plural(value, name, text):
     assert count(value, name) == text
+
+
+def test_the_newest_checkpoint_is_named_by_its_number(tmp_path):
+    for name in ("99999999", "100000000", "7.partial"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    assert "from the checkpoint at 100000000:" in messages.how_to_continue("0" * 32, tmp_path)
