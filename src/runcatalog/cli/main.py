@@ -8,7 +8,7 @@ import gc
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from runcatalog.cli import (
     completion,
@@ -24,7 +24,7 @@ from runcatalog.cli import (
     workers,
 )
 from runcatalog.cli.common import Commands, Help
-from runcatalog.model.errors import CatalogError
+from runcatalog.record.errors import UserError
 
 _DESCRIPTION = """\
 Maintains the list of experiments: runs go from Guild to MLflow, from MLflow
@@ -75,11 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         1_000_000
     )  # millions of objects live until the end; collecting more often wastes time
     try:
-        with _as_catalog_errors():
-            code = options.run(options)
+        code = options.run(options)
         sys.stdout.flush()
-    except CatalogError as error:
-        print(f"catalog: {_line(error)}", file=sys.stderr)
+    except UserError as error:
+        print(f"catalog: {_line(str(error))}", file=sys.stderr)
         code = options.error_code
     except KeyboardInterrupt:
         print("catalog: stopped", file=sys.stderr)
@@ -88,6 +87,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
+    except OSError as error:
+        if not error.filename:
+            raise
+        print(f"catalog: {_line(f'{error.filename}: {error.strerror}')}", file=sys.stderr)
+        code = options.error_code
     gc.freeze()  # at its end Python would look for cycles among all of them
     sys.exit(code)
 
@@ -111,24 +115,10 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-@contextlib.contextmanager
-def _as_catalog_errors() -> Iterator[None]:
-    """Convert errors of `record` and of files to CatalogError, without importing `record` for every command."""
-    try:
-        yield
-    except Exception as error:
-        errors = sys.modules.get("runcatalog.record.errors")
-        if errors is not None and isinstance(error, errors.UserError):
-            raise CatalogError(str(error)) from error
-        if isinstance(error, OSError) and error.filename and not isinstance(error, BrokenPipeError):
-            raise CatalogError(f"{error.filename}: {error.strerror}") from error
-        raise
-
-
-def _line(error: Exception) -> str:
+def _line(text: str) -> str:
     from runcatalog.record.untrusted import printable
 
-    return " ".join(printable(str(error)).split())
+    return " ".join(printable(text).split())
 
 
 if __name__ == "__main__":

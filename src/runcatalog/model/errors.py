@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from runcatalog.record.errors import UserError
 
-class CatalogError(Exception):
+
+class CatalogError(UserError):
     """An error that the user can correct; the message names the input and the expected value."""

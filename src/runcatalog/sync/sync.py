@@ -233,7 +233,7 @@ class Sync:
 
     def _add_problem(self, run_id: str, error: Exception) -> None:
         line = next(iter(str(error).splitlines()), "")
-        if not isinstance(error, UserError | CatalogError | OSError):
+        if not isinstance(error, UserError | OSError):
             line = f"cannot be read ({type(error).__name__}: {line})"
         self.report.problems.append(f"{run_id[:8]}: {line}")
 
