@@ -255,6 +255,7 @@ def _measure(operation: str, stored: Sequence[StoredRun], metric: str, goal: str
             o
             for s in stored
             if s.record.operation == operation
+            and s.record.status == FINISHED
             and isinstance(o := (s.record.result or {}).get("optimised"), dict)
             and o.get("name")
         ]

@@ -43,6 +43,7 @@ import runcatalog
 from runcatalog.guild import dependencies, elsewhere
 from runcatalog.guild.compat import FLAG_READER, REFRESHING
 from runcatalog.record.output import terminal_output
+from runcatalog.record.provenance.environment import commit_facts
 from runcatalog.record.untrusted import check_unfolded
 
 if TYPE_CHECKING:
@@ -104,14 +105,15 @@ def _hide_secrets() -> None:
         return  # by an earlier instance of the plugin
 
     def write_attr(self: Any, name: str, val: Any, raw: bool = False) -> None:
-        write(self, name, _without_secrets(name, val), raw)
+        write(self, name, _recorded(name, val), raw)
 
     def close_output(self: Any) -> None:
         close(self)
         own = Path(self._run.dir)
-        # The process that runs trials does not load plugins.
-        for directory in [own, *(entry for entry in own.iterdir() if entry.is_symlink())]:
-            _hide_in(directory)
+        with suppress(FileNotFoundError):  # deleted while it ran
+            # The process that runs trials does not load plugins.
+            for directory in [own, *(entry for entry in own.iterdir() if entry.is_symlink())]:
+                _hide_in(directory)
 
     write_attr.of_guild = write  # type: ignore[attr-defined]
     run.Run.write_attr, op_util.RunOutput._close = write_attr, close_output
@@ -120,8 +122,14 @@ def _hide_secrets() -> None:
 _LABELS = {"op": "label-template", "run_params": "label"}  # sources of a restarted run's label
 
 
-def _without_secrets(attribute: str, value: Any) -> Any:
-    """Return the value of a run's attribute, without secrets if it is the label or a source of it."""
+def _recorded(attribute: str, value: Any) -> Any:
+    """Return the value of a run's attribute as it is stored.
+
+    The label and its sources are without secrets. The commit is without Guild's star for changes where only text,
+    figures and records have changed.
+    """
+    if attribute == "vcs_commit" and isinstance(value, str) and value.endswith("*"):
+        return value if commit_facts(Path.cwd())["dirty"] else value.rstrip("*")
     if attribute == "label" and isinstance(value, str):
         return _redactor().text(value)
     key = _LABELS.get(attribute)

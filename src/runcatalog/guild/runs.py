@@ -29,10 +29,12 @@ from runcatalog.record.lifecycle.signals import (
     NEVER_STARTED,
     end_from_exit_status,
 )
+from runcatalog.record.provenance.environment import UNKNOWN
 from runcatalog.record.provenance.redact import Redactor
-from runcatalog.record.untrusted import guild_attribute
+from runcatalog.record.untrusted import guild_attribute, is_damaged_attribute
 
 _ID = re.compile("[0-9a-f]{32}")
+_NEEDED = ("flags", "exit_status", "started")
 BATCH_RUN = "batch_run"  # attribute of a trial: id of Guild's run of the batch
 WEIGHTS_ONLY = "weights_only"  # attribute of a run that consists of weights only, see `runcatalog.sync.weights`
 
@@ -90,6 +92,19 @@ class GuildRun:
         facts = read_json(self.directory / "journal" / "run.json") or {}
         commit = str(facts.get("commit") or self.attr("vcs_commit") or "")
         return commit.removeprefix("git:").rstrip("*")  # Guild writes git:COMMIT, and * for changes
+
+    @cached_property
+    def dirty(self) -> str:
+        """Digest of the uncommitted changes at the start, UNKNOWN if there is none of them; "" without changes."""
+        facts = read_json(self.directory / "journal" / "run.json") or {}
+        if "dirty" in facts:
+            return str(facts["dirty"])
+        return UNKNOWN if str(self.attr("vcs_commit") or "").endswith("*") else ""
+
+    @property
+    def damaged(self) -> list[str]:
+        """Names of the attributes on which its record depends and that cannot be read, as after a full disk."""
+        return [name for name in _NEEDED if is_damaged_attribute(self.directory, name)]
 
     @cached_property
     def is_waiting(self) -> bool:

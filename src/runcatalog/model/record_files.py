@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -148,14 +149,16 @@ def write_text(path: Path, text: str) -> bool:
     Raises:
         CatalogError: The file cannot be written.
     """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         if path.is_file() and path.read_bytes() == text.encode():
             return False
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         temporary.write_bytes(text.encode())
         os.replace(temporary, path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise CatalogError(f"cannot write {path}: {error.strerror}") from None
     return True
 

@@ -351,11 +351,17 @@ def of_run(directory: str | os.PathLike[str], config_class: type[C]) -> C:
 def _refuse(prog: str, message: str) -> Any:
     """End the process with a line; a run of Guild that has not begun is marked, since it is none."""
     directory = Path(os.environ.get("RUN_DIR", ""))
-    attributes = directory / ".guild" / "attrs"
-    if os.environ.get("RUN_DIR") and attributes.is_dir() and not (directory / "journal").exists():
-        with contextlib.suppress(OSError):
-            (attributes / REFUSED).write_text("true\n")
+    if os.environ.get("RUN_DIR") and not (directory / "journal").exists():
+        note_refusal(directory)
     _fail(prog, message, 2)
+
+
+def note_refusal(directory: Path) -> None:
+    """Mark a run of Guild as one whose flags were refused before it began."""
+    attributes = directory / ".guild" / "attrs"
+    with contextlib.suppress(OSError):
+        if attributes.is_dir():
+            (attributes / REFUSED).write_text("true\n")
 
 
 def _fail(prog: str, message: str, code: int) -> Any:

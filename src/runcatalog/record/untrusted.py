@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +16,7 @@ from runcatalog.record.errors import UserError
 _TEXTS = ("study", "operation", "command", "commit", "dirty", "machine", "host", "gpu", "host_cpu")
 _MAX_TEXT = 4000  # characters of such a text
 _ATTRIBUTE_BYTES = 1 << 20
+_BEING_WRITTEN = 5.0  # s
 _INT64 = 1 << 63  # limit of integers in a database
 MAX_DEPTH = 64  # levels of nesting; real files have fewer than ten
 _MAX_NODES = 200_000  # of a YAML text; real files have a few thousand
@@ -62,6 +64,21 @@ def guild_attribute(directory: Path, name: str) -> Any:
     with contextlib.suppress(yaml.YAMLError, ValueError):
         return load_yaml(text)
     return None
+
+
+def is_damaged_attribute(directory: Path, name: str) -> bool:
+    """Return whether an attribute of a Guild run has a file whose content is nothing, or not valid YAML.
+
+    Guild creates the file before it writes the value, so a file of the last seconds is not called damaged.
+    """
+    path = directory / ".guild" / "attrs" / name
+    with contextlib.suppress(OSError):
+        if (
+            time.time() - path.stat().st_mtime > _BEING_WRITTEN
+            and guild_attribute(directory, name) is None
+        ):
+            return path.read_text(errors="replace").strip() not in ("null", "~")
+    return False
 
 
 def load_yaml(text: str) -> Any:

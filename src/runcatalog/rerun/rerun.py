@@ -75,6 +75,10 @@ class Repeater:
             raise CatalogError(f"{name}: imported, without the flags of its run")
         if record.status != FINISHED:
             raise CatalogError(f"{name}: has not finished ({record.status})")
+        if not record.digest:
+            raise CatalogError(
+                f"{name}: its script does not use `runcatalog.record`, so nothing of a repeated run can be compared"
+            )
         if not record.commit:
             raise CatalogError(f"{name}: its record names no commit")
         if record.dirty:

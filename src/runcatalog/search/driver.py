@@ -18,6 +18,7 @@ from typing import Any
 from runcatalog.guild import elsewhere
 from runcatalog.guild.side_by_side import Started, run_side_by_side
 from runcatalog.guild.side_by_side import stop as stop_processes
+from runcatalog.record.config import note_refusal
 from runcatalog.record.lifecycle.signals import die_with_parent
 from runcatalog.record.output import messages
 from runcatalog.record.output.outcome import write_guild_result
@@ -40,6 +41,9 @@ def main(run_search: Callable[[], None]) -> None:
     try:
         run_search()
     except SearchError as e:
+        directory = Path(os.environ.get("RUN_DIR", ""))
+        if os.environ.get("RUN_DIR") and not any(path.is_symlink() for path in directory.iterdir()):
+            note_refusal(directory)  # no trial has begun
         print(f"search: {e}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:

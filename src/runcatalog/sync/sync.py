@@ -317,6 +317,11 @@ class Sync:
             tags["parents"] = ",".join(dict.fromkeys([*own, *run.parents]))
         if self._publish(run.id, run.where, tags, run.stamp):
             return
+        if run.damaged:
+            names = ", ".join(run.damaged)
+            text = f"{run.where}: Guild's attribute {names} cannot be read: not sent"
+            self._add_problem(run.id, UserError(text))
+            return
         status, reason = run.end()
         if status == KILLED and reason == GONE:
             reason = "process gone before it recorded anything"
@@ -334,6 +339,7 @@ class Sync:
             flags=run.shown_flags,
             machine=self._machine(run),
             commit=run.commit,
+            dirty=run.dirty,
             started=run.started,
             wall_seconds=run.wall_seconds,
             parents=tuple(run.parents),

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -246,3 +247,11 @@ def test_runs_made_from_other_runs_are_other_settings(make):
     assert lines[3].split()[1:3] == [models[2].id8, models[3].id8]
     groups = json.loads(ranking.as_json(result, 0))["groups"]
     assert groups[0]["made_from"] == [models[2].run, models[3].run]
+
+
+def test_a_search_that_failed_does_not_say_what_is_compared(make):
+    """One with a misspelt metric."""
+    runs = [make(n, value=n / 10, lr=n, seed=1, batch=make(20).run) for n in range(3)]
+    search = make(20, operation="toy:train", status="FAILED")
+    search = replace(search, result={"batch": {}, "optimised": {"name": "nope", "goal": "max"}})
+    assert ranked([*runs, search]).measure.name == "opening_rate"

@@ -298,3 +298,13 @@ def test_guild_reports_the_number_of_operations_only_when_it_reads_their_flags(t
     assert notes() == ""
     os.utime(root / "train.py", (time.time() + 60,) * 2)
     assert notes().strip() == "Reading the flags of changed scripts ..."
+
+
+def test_a_run_whose_directory_was_deleted_ends_without_a_traceback(shell):
+    (shell.root / "guild.yml").write_text(
+        "- model: toy\n  operations: {gone: {main: gone, flags-import: no}}\n"
+    )
+    (shell.root / "gone.py").write_text(
+        "import os, shutil\nprint('going', flush=True)\nshutil.rmtree(os.environ['RUN_DIR'])\n"
+    )
+    assert "going" in shell("guild run gone -y", code=None)

@@ -89,6 +89,10 @@ def connect(uri: str) -> MlflowClient:
         from mlflow import MlflowClient
 
         logging.getLogger("mlflow").setLevel(logging.ERROR)
+        if not _kind(uri):
+            raise MlflowError(
+                f"MLFLOW_TRACKING_URI: {uri!r} is no address of MLflow; sqlite:///mlflow.db or http://HOST:PORT"
+            )
         path = sqlite_path(uri)
         if path is not None:
             _make_database(path)
@@ -243,6 +247,11 @@ def one_line_errors(uri: str, run: str = "") -> Iterator[None]:
         text = f"{type(error).__name__}: {shown(_first_line(error))[:300]}"
         code = getattr(error, "error_code", "")
         answered = f"MLflow at {shown(uri)} did not answer ({text})"
+        if "malformed" in text or "file is not a database" in text:
+            answered = (
+                f"{sqlite_path(uri) or shown(uri)} is damaged ({text}): move it away, then `catalog sync && catalog "
+                "import` make a new one from the runs and the records"
+            )
         if _is_of_server(error):
             raise MlflowError(answered) from error
         if run and (code == "INTERNAL_ERROR" and error.__cause__ is None):

@@ -208,7 +208,7 @@ def find_checkpoint(path: str | os.PathLike[str], step: int | None = None) -> Pa
             raise UserError(f"checkpoint {given}: no step {step} (steps: {steps})")
         return requested
     if not checkpoints:
-        raise UserError(f"checkpoint {given}: no checkpoint there")
+        raise UserError(f"checkpoint {given}: no checkpoint there: the run has written none")
     return checkpoints[0]
 
 

@@ -116,7 +116,8 @@ def test_errors_of_the_database(client, tmp_path):
     ):
         error = error_of(uri, action)
         assert type(error) is MlflowError
-        assert str(error).startswith(f"MLflow at {uri} did not answer")
+        how = "is damaged" if action is not locked_database else f"MLflow at {uri} did not answer"
+        assert how in str(error)
 
 
 class Broken(http.server.BaseHTTPRequestHandler):
@@ -191,3 +192,21 @@ def test_a_database_in_a_missing_folder_is_an_error_and_is_not_created(tmp_path)
     with pytest.raises(MlflowError, match=f"there is no folder {path.parent}"):
         connect(f"sqlite:///{path}")
     assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize("content", [b"no database at all" * 100, None])
+def test_a_damaged_database_is_named_with_what_to_do(client, tmp_path, content):
+    path = tmp_path / "damaged.db"
+    path.write_bytes(content or (tmp_path / "mlflow.db").read_bytes()[:20_000])
+    uri = f"sqlite:///{path}"
+    with (
+        pytest.raises(MlflowError, match="is damaged") as caught,
+        one_line_errors(uri),
+    ):
+        connect(uri).search_experiments()
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_word_is_no_address():
+    with pytest.raises(MlflowError, match="'foo' is no address of MLflow"):
+        connect("foo")

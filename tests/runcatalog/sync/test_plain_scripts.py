@@ -1,0 +1,76 @@
+"""Runs of scripts that print their results and know nothing of the library, through Guild."""
+
+import json
+import os
+
+import pytest
+
+SCRIPT = """
+lr = 0.1
+for step in range(1, 4):
+    print(f"step: {step}")
+    print(f"accuracy: {0.9 - lr / step}")
+"""
+OPERATIONS = """
+- model: toy
+  operations:
+    plain: {main: plain, flags-import: all, objective: {maximize: accuracy}, optimizers: {gp: {algorithm: 'search:gp'}}}
+"""
+
+
+@pytest.fixture
+def plain(shell):
+    """A shell in a project in git whose only operation is such a script."""
+    (shell.root / "experiments/toy/guild.yml").unlink()
+    (shell.root / "guild.yml").write_text(OPERATIONS)
+    (shell.root / "plain.py").write_text(SCRIPT)
+    (shell.root / ".gitignore").write_text("mlflow.db*\nmlartifacts/\n__pycache__/\n.cache/\n")
+    shell("git init -q && git add -A && git -c user.name=a -c user.email=a@b commit -qm first")
+    return shell
+
+
+def records(shell):
+    """The exported records by the learning rate of their run."""
+    shell.inside("sync -q")
+    shell.inside("export")
+    paths = (shell.root / "experiments/records").glob("*/*.json")
+    return {r["flags"]["lr"]: r for r in (json.loads(path.read_text()) for path in paths)}
+
+
+def test_uncommitted_code_is_said_and_prose_is_none(plain):
+    plain("guild run plain lr=0.1 -y")
+    (plain.root / "README.md").write_text("what this is about")
+    plain("guild run plain lr=0.2 -y")
+    (plain.root / "plain.py").write_text(SCRIPT.replace("0.9", "0.5"))
+    plain("guild run plain lr=0.3 -y")
+    found = records(plain)
+    assert [found[lr]["dirty"] for lr in (0.1, 0.2, 0.3)] == ["", "", "unknown"]
+    assert len({found[lr]["commit"] for lr in (0.1, 0.2, 0.3)}) == 1
+    assert found[0.3]["commit"]
+    row = plain.inside(f"row {found[0.3]['run'][:8]}")
+    assert "ncommitted code" in row
+    refused = plain.inside(f"rerun --check {found[0.1]['run'][:8]}", code=1)
+    assert "its script does not use `runcatalog.record`" in refused
+
+
+@pytest.mark.parametrize("content", ["{lr: [", ""])
+def test_a_damaged_attribute_changes_nothing_and_is_named(plain, content):
+    plain("guild run plain lr=0.1 -y")
+    before = records(plain)[0.1]
+    (flags,) = (plain.root.parent / "guild/runs").glob("*/.guild/attrs/flags")
+    kept = flags.read_text()
+    flags.write_text(content)
+    old = flags.stat().st_mtime - 60
+    os.utime(flags, (old, old))
+    assert "Guild's attribute flags cannot be read: not sent" in plain.inside("sync", code=1)
+    assert "lr=0.1" in plain.inside(f"row {before['run'][:8]}")
+    flags.write_text(kept)
+    assert plain.inside("sync")
+    assert records(plain)[0.1] == before
+
+
+def test_a_refused_search_space_is_no_run(plain):
+    answer = plain("guild run plain 'lr=loguniform[10:0.001]' --optimizer gp -y", code=1)
+    assert "the lower bound must be below the upper one" in answer
+    plain("guild run plain lr=0.1 -y")
+    assert list(records(plain)) == [0.1]
