@@ -9,11 +9,16 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
+import shlex
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
+
+# Package type and name, version, model, operation, as Guild writes them; those with spaces are in quotes.
+_OPERATION = re.compile(r"[^\s'\"]+:\S* \S+ \S+ \S+\s*")
 
 
 class _Changes:
@@ -56,10 +61,11 @@ def _run_elsewhere(op: ModuleType) -> None:
     elsewhere.change_op(op)
 
 
-def _write_whole(run: ModuleType) -> None:
-    """Let a run's operation be written in one step: a run that another process finds has one.
+def _change_runs(run: ModuleType) -> None:
+    """Let a run's operation be written in one step, and an attribute that is no YAML count as missing.
 
-    Guild writes it again when a run is restarted, and a process that reads an empty one fails.
+    Guild writes the operation again when a run is restarted, and a process that reads an empty one fails. One damaged
+    attribute would end each command that lists or compares runs.
     """
 
     def write_encoded_opref(self: Any, encoded: str) -> None:
@@ -70,15 +76,32 @@ def _write_whole(run: ModuleType) -> None:
         os.replace(temporary, path)
         self.reset_opref()
 
+    read, said = run.Run.__getitem__, set()
+
+    def get_attribute(self: Any, name: str) -> Any:
+        try:
+            return read(self, name)
+        except ValueError as error:  # also: bytes that are no text
+            wrong: Exception = error
+        except run.yaml.YAMLError as error:
+            wrong = error
+        if (self.id, name) not in said:
+            said.add((self.id, name))
+            print(f"guild: run {self.short_id}: attribute {name} cannot be read", file=sys.stderr)
+        raise KeyError(name) from wrong
+
     run.Run.write_encoded_opref = write_encoded_opref
+    run.Run.__getitem__ = get_attribute
 
 
-def _skip_empty(var: ModuleType) -> None:
-    """Leave out runs whose operation is an empty file, as on a disk that was full: Guild would list none at all."""
+def _skip_damaged(var: ModuleType) -> None:
+    """Leave out runs whose operation cannot be read, as after a full disk: Guild would list none at all."""
 
     def opref_exists(directory: str) -> bool:
-        with contextlib.suppress(OSError):
-            return os.path.getsize(os.path.join(directory, ".guild", "opref")) > 0
+        path = os.path.join(directory, ".guild", "opref")
+        with contextlib.suppress(OSError, ValueError), open(path) as file:
+            text = file.read()
+            return bool(_OPERATION.fullmatch(text)) or len(shlex.split(text)) == 4
         return False
 
     var._opref_exists = opref_exists
@@ -86,6 +109,6 @@ def _skip_empty(var: ModuleType) -> None:
 
 _CHANGES: dict[str, Callable[[ModuleType], None]] = {
     "guild.op": _run_elsewhere,
-    "guild.run": _write_whole,
-    "guild.var": _skip_empty,
+    "guild.run": _change_runs,
+    "guild.var": _skip_damaged,
 }

@@ -38,9 +38,13 @@ def test_a_run_that_is_restarted_has_an_operation_all_the_time(tmp_path):
     assert read == {OPERATION}
 
 
-def test_guild_lists_the_runs_beside_one_without_an_operation(tmp_path):
+def test_guild_lists_the_runs_beside_damaged_ones(tmp_path):
     made(tmp_path, 1)
     made(tmp_path, 2, operation="")
+    made(tmp_path, 3, operation="no operation")
+    attributes = tmp_path / "runs" / f"{1:032x}" / ".guild" / "attrs"
+    (attributes / "label").write_text("{lr: [")
+    (attributes / "started").write_bytes(b"\xff\xfe")
     guild = shutil.which("guild")
     listed = subprocess.run(
         [guild, "runs", "--all"],
@@ -50,6 +54,8 @@ def test_guild_lists_the_runs_beside_one_without_an_operation(tmp_path):
     )
     assert listed.returncode == 0, listed.stderr
     assert [line[1:11] for line in listed.stdout.splitlines()] == ["1:00000000"]
+    for name in ("label", "started"):
+        assert listed.stderr.count(f"run 00000000: attribute {name} cannot be read\n") == 1
 
 
 def test_a_run_without_a_directory_is_left_out(tmp_path):
