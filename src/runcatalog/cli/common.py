@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from runcatalog.model.errors import CatalogError
@@ -136,8 +138,14 @@ def run_named(stored: Sequence[StoredRun], name: str) -> StoredRun:
     if prefix == "latest":
         heads = [s for s in stored if not s.record.batch]
         match = [max(heads, key=lambda s: (s.record.started or 0, s.record.run))] if heads else []
+        if newer := _unsent({s.record.run for s in stored}, match):
+            print(f"run {newer[:8]} is newer, and not in MLflow yet", file=sys.stderr)
     else:
         match = [s for s in stored if s.record.run.startswith(prefix)] if prefix else []
+        if prefix and not match and _is_local(prefix):
+            raise CatalogError(
+                f"run {name} is not in MLflow yet: its sender may need a moment, or `catalog sync` sends it"
+            )
     exact = [s for s in match if s.record.run == prefix]
     match = exact or match
     if not match:
@@ -146,6 +154,36 @@ def run_named(stored: Sequence[StoredRun], name: str) -> StoredRun:
         shown = ", ".join(s.record.run[:12] for s in match[:4])
         raise CatalogError(f"{name!r} could be {shown}: more digits are needed")
     return match[0]
+
+
+def _is_local(prefix: str) -> bool:
+    """Return whether Guild has a run on this machine whose id begins so."""
+    from runcatalog.guild.runs import guild_home
+
+    home = guild_home()
+    return home is not None and any(
+        path.name.startswith(prefix) for path in (home / "runs").glob("*")
+    )
+
+
+def _unsent(sent: set[str], newest: Sequence[StoredRun]) -> str:
+    """Return the id of this machine's newest run, if it is this project's, newer than those in MLflow and not there.
+
+    Args:
+        sent: Ids of the runs in MLflow.
+        newest: The newest of them; empty without any.
+    """
+    from runcatalog.guild.runs import GuildRun, guild_home
+
+    home = guild_home()
+    folders = [path for path in (home / "runs").glob("*") if path.is_dir()] if home else []
+    last = max(folders, key=lambda path: path.stat().st_mtime, default=None)
+    if last is None or last.name in sent:
+        return ""
+    run = GuildRun(last.name, str(last))
+    is_newer = (run.started or 0) > max((s.record.started or 0 for s in newest), default=0)
+    is_own = bool(run.source) and Path(run.source).is_relative_to(Project.find().root)
+    return run.id if is_newer and is_own and not run.batch_run else ""
 
 
 def selected_runs(

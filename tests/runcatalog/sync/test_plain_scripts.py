@@ -74,3 +74,19 @@ def test_a_refused_search_space_is_no_run(plain):
     assert "the lower bound must be below the upper one" in answer
     plain("guild run plain lr=0.1 -y")
     assert list(records(plain)) == [0.1]
+
+
+def test_a_run_that_was_not_sent_is_not_confused_with_an_older_one(plain):
+    plain("guild run plain lr=0.1 -y")
+    first = records(plain)[0.1]["run"]
+    assert "newer" not in plain.inside("row latest")
+    plain("guild run plain lr=0.2 -y")
+    ids = {path.name for path in (plain.root.parent / "guild/runs").iterdir()}
+    (second,) = ids - {first}
+    shown = plain.inside("row latest")
+    assert f"run {second[:8]} is newer, and not in MLflow yet" in shown
+    assert first[:8] in shown
+    missing = plain.inside(f"row {second[:8]}", code=1)
+    assert f"run {second[:8]} is not in MLflow yet" in missing
+    plain.inside("sync")
+    assert second[:8] in plain.inside("row latest")
