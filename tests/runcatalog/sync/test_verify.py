@@ -147,4 +147,4 @@ def test_runs_that_could_not_be_compared_are_named(shell):
 
 def test_an_error_is_no_difference(shell):
     (shell.root / "mlflow.db").write_text("no database")
-    assert "MLflow at" in shell.inside("verify", code=2)
+    assert "is damaged" in shell.inside("verify", code=2)
