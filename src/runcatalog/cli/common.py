@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -142,7 +143,7 @@ def run_named(stored: Sequence[StoredRun], name: str) -> StoredRun:
             print(f"run {newer[:8]} is newer, and not in MLflow yet", file=sys.stderr)
     else:
         match = [s for s in stored if s.record.run.startswith(prefix)] if prefix else []
-        if prefix and not match and _is_local(prefix):
+        if prefix and not match and any(p.name.startswith(prefix) for p in _local_runs()):
             raise CatalogError(
                 f"run {name} is not in MLflow yet: its sender may need a moment, or `catalog sync` sends it"
             )
@@ -156,14 +157,14 @@ def run_named(stored: Sequence[StoredRun], name: str) -> StoredRun:
     return match[0]
 
 
-def _is_local(prefix: str) -> bool:
-    """Return whether Guild has a run on this machine whose id begins so."""
+def _local_runs() -> list[Path]:
+    """Return the directories of Guild's runs on this machine."""
     from runcatalog.guild.runs import guild_home
 
-    home = guild_home()
-    return home is not None and any(
-        path.name.startswith(prefix) for path in (home / "runs").glob("*")
-    )
+    with contextlib.suppress(CatalogError):  # MLflow can be read without them
+        if home := guild_home():
+            return [path for path in (home / "runs").glob("*") if path.is_dir()]
+    return []
 
 
 def _unsent(sent: set[str], newest: Sequence[StoredRun]) -> str:
@@ -173,11 +174,9 @@ def _unsent(sent: set[str], newest: Sequence[StoredRun]) -> str:
         sent: Ids of the runs in MLflow.
         newest: The newest of them; empty without any.
     """
-    from runcatalog.guild.runs import GuildRun, guild_home
+    from runcatalog.guild.runs import GuildRun
 
-    home = guild_home()
-    folders = [path for path in (home / "runs").glob("*") if path.is_dir()] if home else []
-    last = max(folders, key=lambda path: path.stat().st_mtime, default=None)
+    last = max(_local_runs(), key=lambda path: path.stat().st_mtime, default=None)
     if last is None or last.name in sent:
         return ""
     run = GuildRun(last.name, str(last))
