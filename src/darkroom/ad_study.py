@@ -19,13 +19,8 @@ from runcatalog.record import journal, option
 SOURCE_SIZE = "9"  # side of the source's rooms
 # Sides with an operation for their histories and a place in ad:train_mixed.
 SIZES = ("5", "7", SOURCE_SIZE, "11")
-CURVES = (
-    "/in_context",
-    "/source",
-    "/steps",
-    "/explorer",
-    "/explorer_steps",
-)  # ends of the names of an evaluation's curves
+# Ends of the names of an evaluation's curves.
+CURVES = ("/in_context", "/source", "/steps", "/explorer", "/explorer_steps")
 
 Curves = Mapping[str, tuple[np.ndarray, np.ndarray]]  # steps and values by name
 
@@ -238,22 +233,19 @@ def _draw_curves(run: record.Run, curves: Sequence[Curves]) -> None:
     """Draw the mean curves with their intervals as `in_context.svg`."""
     with record.optional(run, "figure"):
         common = [name for name in curves[0] if all(name in of_run for of_run in curves)]
-        drawn = []
+        drawn, mean_source, explorer = [], None, None
         for name in common:
             part, kind = name.rsplit("/", 1)
+            values = _stacked(curves, name)
+            mean = values.mean(axis=0)
             if kind == "in_context":
-                values = _stacked(curves, name)
-                steps = _stacked(curves, f"{part}/steps").mean(axis=0)
-                label, band = scores.label_of(part), scores.interval(values)
-                drawn.append(scores.LearningCurve(label, steps, values.mean(axis=0), *band))
-        mean_source = explorer = None
-        for name in common:
-            mean = _stacked(curves, name).mean(axis=0)
-            if name.endswith("/source"):
-                mean_source = mean_source or (curves[0][name][0], mean)
-            elif name.endswith("/explorer"):
+                label, steps = scores.label_of(part), _stacked(curves, f"{part}/steps").mean(axis=0)
+                drawn.append(scores.LearningCurve(label, steps, mean, *scores.interval(values)))
+            elif kind == "source" and mean_source is None:
+                mean_source = curves[0][name][0], mean
+            elif kind == "explorer":
+                label = scores.label_of(f"explorer_{part.rpartition('_')[2]}")
                 steps = _stacked(curves, f"{name}_steps").mean(axis=0)
-                label = scores.label_of(f"explorer_{name.split('/')[0].rpartition('_')[2]}")
                 explorer = scores.LearningCurve(label, steps, mean, mean, mean)
         figures.in_context(run.artifact("in_context.svg"), drawn, mean_source, explorer)
 

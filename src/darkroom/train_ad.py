@@ -115,7 +115,6 @@ def rollout_tasks(
         histories: Histories of every size.
         validating: Whether variants are being chosen: then the test tasks are left out.
     """
-
     about = histories[0].about
     parts = {"validation": "validation"} if validating else {"held_out": "test"}
     tasks = {}

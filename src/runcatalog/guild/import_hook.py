@@ -81,14 +81,12 @@ def _change_runs(run: ModuleType) -> None:
     def get_attribute(self: Any, name: str) -> Any:
         try:
             return read(self, name)
-        except ValueError as error:  # also: bytes that are no text
-            wrong: Exception = error
-        except run.yaml.YAMLError as error:
-            wrong = error
-        if (self.id, name) not in said:
-            said.add((self.id, name))
-            print(f"guild: run {self.short_id}: attribute {name} cannot be read", file=sys.stderr)
-        raise KeyError(name) from wrong
+        except (ValueError, run.yaml.YAMLError) as error:  # ValueError: bytes that are no text
+            if (self.id, name) not in said:
+                said.add((self.id, name))
+                line = f"guild: run {self.short_id}: attribute {name} cannot be read"
+                print(line, file=sys.stderr)
+            raise KeyError(name) from error
 
     run.Run.write_encoded_opref = write_encoded_opref
     run.Run.__getitem__ = get_attribute

@@ -95,7 +95,7 @@ class GuildRun:
 
     @cached_property
     def dirty(self) -> str:
-        """Digest of the uncommitted changes at the start, UNKNOWN if there is none of them; "" without changes."""
+        """Digest of the uncommitted changes at the start; UNKNOWN if no digest was recorded, "" without changes."""
         facts = read_json(self.directory / "journal" / "run.json") or {}
         if "dirty" in facts:
             return str(facts["dirty"])
