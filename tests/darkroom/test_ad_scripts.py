@@ -13,6 +13,7 @@ from darkroom.a2c import histories
 from darkroom.distillation import figures, task_split
 from darkroom.distillation.ad_options import PRESETS, Config
 from darkroom.distillation.update import Learner
+from darkroom.distillation.windows import KINDS
 from forked import kill_at_call, killed
 from runcatalog.record import Seeds, UserError
 from small_histories import SMALL, recorded, run_main
@@ -110,10 +111,10 @@ def test_an_impossible_evaluation_is_refused_before_its_run_begins(trained, tmp_
         evaluate_ad.Config(sizes="5 5")
 
 
-@pytest.mark.parametrize("windows", ["subsampled", "consecutive"])
+@pytest.mark.parametrize("windows", KINDS)
 def test_the_shortest_windows_and_histories(sources, tmp_path, monkeypatch, windows):
     flags = SMALL | {"window": 2, "updates": 2, "evaluations": 1, "windows": windows}
-    steps = 28 if windows == "subsampled" else 8
+    steps = 8 if windows == "consecutive" else 28
     result = run_main(
         monkeypatch, tmp_path / "s", train_ad, histories=str(sources), history_steps=steps, **flags
     )

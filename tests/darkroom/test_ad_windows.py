@@ -276,6 +276,45 @@ def test_rewards_are_those_of_the_step_before(kept):
         assert ((drawn.context.rewards == 1) == at_goal)[going].all()
 
 
+def numbers_shown(kept, task: int, sampling: windows.Sampling, count: int) -> list[list[set[int]]]:
+    """Numbers that every episode of `count` windows can have in its environment; the last one may be cut."""
+    source = windows.Episodes(kept, np.array([task]), kept.shape[3])
+    drawn = windows.Sampler([source], sampling, np.random.default_rng(task)).draw(count)
+    return [
+        [
+            {number for _, number in matches(kept, task, drawn, row, *span)}
+            for span in spans(drawn.context, row)[:-1]
+        ]
+        for row in range(count)
+    ]
+
+
+def test_shuffled_windows_are_the_same_episodes_in_any_order(kept):
+    # A stride below one takes adjacent episodes from the first on; a window of 40 steps chooses from at least eight.
+    ordered = sampling_of(length=40, stride=0.0, jitter=0.0, fresh=1.0, exploring=0.0)
+    shortest = min(windows.Episodes(kept, np.array([2]), kept.shape[3]).lengths)
+    chosen = set(range(40 // int(shortest) + 2))
+    for row in numbers_shown(kept, 2, ordered, 20):
+        assert all(number in possible for number, possible in enumerate(row))
+    shuffled = numbers_shown(kept, 2, replace(ordered, kind="shuffled"), 200)
+    assert all(possible & chosen for row in shuffled for possible in row)
+    first = [min(row[0] & chosen) for row in shuffled]
+    assert len(set(first)) > len(chosen) / 2
+    descents = [
+        min(a & chosen) > max(b & chosen) for row in shuffled for a, b in itertools.pairwise(row)
+    ]
+    assert 0.3 < np.mean(descents) < 0.6
+
+
+def test_expert_windows_are_episodes_of_trained_agents(kept):
+    sampling = sampling_of(kind="expert", length=40, stride=0.2, jitter=0.7, exploring=0.0)
+    for task in range(4):
+        source = windows.Episodes(kept, np.array([task]), kept.shape[3])
+        earliest = repeated_share(source, task=0, sampling=sampling)
+        for row in numbers_shown(kept, task, sampling, 20):
+            assert all(max(possible) >= earliest for possible in row)
+
+
 def test_consecutive_windows_are_the_steps_of_a_stream(kept):
     source = windows.Episodes(kept, np.array([2]), 100)
     sampler = windows.Sampler(

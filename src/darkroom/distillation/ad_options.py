@@ -143,7 +143,11 @@ class Config(record.Config):
     embedding_dropout: float = number_option("dropout of the tokens [1]", 0.99)
     attention_dropout: float = number_option("dropout of the attention weights [1]", 0.99)
     residual_dropout: float = number_option("dropout of what a layer adds [1]", 0.99)
-    windows: str = word_option("every k-th episode of a history, or consecutive steps", KINDS)
+    windows: str = word_option(
+        "every k-th episode of a history, consecutive steps, every k-th episode in a random order, or only episodes of "
+        "trained agents",
+        KINDS,
+    )
     stride: float = option(
         0.3, "k of the windows, as a share of the episodes until a task is learned [1]", low=0
     )

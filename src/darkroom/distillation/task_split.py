@@ -74,7 +74,7 @@ def open_histories(config: Config) -> list[Histories]:
     for histories in opened:
         steps, limit = used_steps(histories, settings.history_steps), histories.about.limit
         # An episode is complete where the next one begins.
-        if settings.windows == "subsampled" and steps <= limit:
+        if settings.windows != "consecutive" and steps <= limit:
             raise record.UserError(
                 f"--history-steps: {steps} steps of an environment may have no complete episode of {limit}; give "
                 f"{(limit + 1) * histories.shape[2]} or more of a task, or --windows consecutive"

@@ -5,7 +5,9 @@
     k = stride x (episodes until the agent's task is learned) x exp(U(-jitter, jitter)),
 
 and a share of the windows begins at the first step of a history, with an empty context. `consecutive` takes adjacent
-steps, as the source of this study does: a dozen episodes of an agent that needs a hundred.
+steps, as the source of this study does: a dozen episodes of an agent that needs a hundred. Two kinds ask what the order
+of learning is worth: `shuffled` has the episodes of `subsampled` in a random order, `expert` only episodes of trained
+agents, as in behaviour cloning.
 
 A source agent shares the experience of ten environments, so a single environment rarely shows a long time without a
 reward. A share of the subsampled windows therefore begins with exploration (:class:`Explorations`): episodes without a
@@ -24,7 +26,7 @@ from darkroom.a2c.histories import Histories
 from darkroom.distillation.context import NO_ACTION, NO_CELL, NO_REWARD, Context
 from darkroom.rooms.grid import transitions
 
-KINDS = ("subsampled", "consecutive")
+KINDS = ("subsampled", "consecutive", "shuffled", "expert")
 LEARNED = 0.9  # share of the final return at which a task counts as learned
 SMOOTHED = 10  # episodes of the moving average that is compared with it
 
@@ -276,6 +278,10 @@ class Sampler:
         # After an exploration the stream continues a stride after all streams of its task had a reward.
         after = source.task_unrewarded[streams] + stride * (1 - explored_count)
         begin = np.where(explored_count > 0, after, begin)
+        if self.sampling.kind == "expert":
+            begin = source.count[
+                streams
+            ]  # beyond the end, where the trained agent's episodes are drawn
         episodes = begin[:, None] + stride[:, None] * column
         # Beyond the end of a history, episodes of its last stride, in which the agent no longer changes.
         late = last - rng.random(episodes.shape) * np.minimum(stride[:, None], last + 1)
@@ -283,6 +289,8 @@ class Sampler:
         chosen = source.first[streams, None] + episodes
         exploring = column[: explored.shape[1]] < explored_count[:, None]
         chosen[:, : explored.shape[1]][exploring] = explored[exploring]
+        if self.sampling.kind == "shuffled":
+            chosen = rng.permuted(chosen, axis=1)
         return fresh, chosen
 
     def _explore(
