@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cartpole.policy_gradient import figures, summary
-from cartpole.policy_gradient.grid import GridConfig, configurations
+from cartpole.policy_gradient.grid import GridConfig, configurations, references
 from cartpole.policy_gradient.options import PolicyGradientConfig
 from cartpole.policy_gradient.reinforce import RunSettings
 from cartpole.policy_gradient.workers import Job, TrainedRun, split_jobs, train_jobs
@@ -59,7 +59,7 @@ def main(config: Config) -> dict[str, Any]:
         run.digest_weights(final_policies(config, points, trained))
         chosen = f"best of {len(points)} configurations" if len(points) > 1 else ""
         run.declare_evaluation("training", "all episodes of the trainings", chosen=chosen)
-        return run.finish(summary.result_of(summaries))
+        return run.finish(summary.result_of(summaries, references(points)))
 
 
 def jobs_of(config: Config, points: Mapping[str, PolicyGradientConfig]) -> list[Job]:

@@ -81,6 +81,23 @@ def test_intervals_cover_and_do_not_depend_on_the_order_of_seeds():
     assert statistics.bootstrap_interval([np.inf] * 3) == (np.inf, np.inf)
 
 
+def test_a_paired_difference_is_that_of_scipys_paired_bootstrap():
+    rng = np.random.default_rng(3)
+    first = rng.normal(size=15)
+    second = first + rng.normal(0.5, 0.3, size=15)
+    value, (low, high) = statistics.paired_difference(first, second)
+    assert value == np.median(second) - np.median(first)
+    reference = stats.bootstrap(
+        (first, second),
+        lambda a, b, axis: np.median(b, axis) - np.median(a, axis),
+        paired=True, vectorized=True, method="percentile", n_resamples=20_000, rng=rng,
+    )  # fmt: skip
+    assert (low, high) == pytest.approx(tuple(reference.confidence_interval), abs=0.06)
+    shuffled = rng.permutation(15)
+    again = statistics.paired_difference(first[shuffled], second[shuffled])[1]
+    assert again == pytest.approx((low, high), abs=0.06)
+
+
 def test_the_performance_profile_is_the_share_of_runs_above_a_threshold():
     shares, band = statistics.performance_profile(
         [100, 300, 500, 500], np.array([0, 100, 499, 500])

@@ -12,7 +12,7 @@ import yaml
 from cartpole import clone, experts, remedies, restrictions, study, train
 from cartpole.policy_gradient import seed_statistics as statistics
 from cartpole.policy_gradient import summary, workers
-from cartpole.policy_gradient.grid import configurations
+from cartpole.policy_gradient.grid import GridConfig, configurations, references
 from cartpole.policy_gradient.reinforce import Learner, RunSettings
 from cartpole.policy_gradient.workers import Job, split_jobs, train_jobs
 from runcatalog import record
@@ -227,10 +227,41 @@ def test_the_sentence_has_medians_intervals_shares_and_the_order():
     assert "by episodes, first 1400: fast < slow < batched < never" in text
     # The batched configuration needs 80 updates; the smallest budget is 140 updates.
     assert "by updates, first 140: batched < fast" in text.replace("fast < batched", "?")
-    result = summary.result_of(summaries)
+    result = summary.result_of(summaries, {})
     assert result["objective"]["value"] == 215
     assert result["table"]["rows"][2][3] == "82 [80, 83]"
     assert len(result["summary"]) < 600
-    alone = summary.result_of([summary_of("never", [0, 0])])
+    alone = summary.result_of([summary_of("never", [0, 0])], {})
     assert 1400 < alone["objective"]["value"] < 2800
     assert "<" not in alone["summary"]
+
+
+def test_a_table_has_the_paired_differences_from_the_sources_setting():
+    summaries = [
+        summary_of("value", [500, 600, 700, 800]),
+        summary_of("value lr 0.1", [490, 590, 690, 790]),
+        summary_of("value lr 0.2", [0, 0, 0, 0]),
+        summary_of("vpg", [0, 0, 0, 0]),
+        summary_of("vpg lr 0.1", [0, 0, 0, 0]),
+        summary_of("vpg lr 0.2", [500, 600, 700, 800]),
+    ]
+    compared = {f"{algo} lr {lr}": algo for algo in ("value", "vpg") for lr in ("0.1", "0.2")}
+    table = summary.table(summaries, compared)
+    cells = [row[table["columns"].index("paired difference")] for row in table["rows"]]
+    # Every seed differs by ten episodes, and so does every median: unpaired, the interval would include zero.
+    assert cells == ["", "−10 [−10, −10]", "∞ [∞, ∞]", "", "both never", "−∞ [−∞, −∞]"]
+    assert "paired difference" not in summary.table(summaries, {})["columns"]
+
+
+def test_points_are_compared_with_the_same_algorithm_at_the_sources_values():
+    def of(**flags):
+        return references(configurations(GridConfig(**flags)))
+
+    assert of() == {}
+    assert of(algo="mean", lr="0.002 0.003") == {}
+    assert of(algo="mean value", lr="0.001 0.002", gamma="0.9 0.99") == {
+        f"{algo} lr {lr} gamma {gamma}": f"{algo} lr 0.001 gamma 0.99"
+        for algo in ("mean", "value")
+        for lr, gamma in (("0.001", "0.9"), ("0.002", "0.9"), ("0.002", "0.99"))
+    }
+    assert of(algo="rloo", normalise_returns="no yes") == {"rloo normalised": "rloo"}

@@ -55,6 +55,22 @@ def configurations(config: GridConfig) -> dict[str, PolicyGradientConfig]:
     return points
 
 
+def references(points: Mapping[str, PolicyGradientConfig]) -> dict[str, str]:
+    """Return, for every point that has one, the point of the same algorithm with the source's values of all flags."""
+    source = {field.name: field.default for field in fields(PolicyGradientConfig)}
+    varied = [name for name in DIMENSIONS if name != "algo"]
+    at_source = {
+        point.algo: name
+        for name, point in points.items()
+        if all(getattr(point, flag) == source[flag] for flag in varied)
+    }
+    return {
+        name: at_source[point.algo]
+        for name, point in points.items()
+        if at_source.get(point.algo, name) != name
+    }
+
+
 def _values(name: str, text: str) -> list[str]:
     if name == "normalise_returns":
         text = text or "no"  # Guild passes a false value as an empty text

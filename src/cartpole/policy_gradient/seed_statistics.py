@@ -51,6 +51,30 @@ def bootstrap_interval(
     return float(statistics[low]), float(statistics[high])
 
 
+def paired_difference(
+    first: Sequence[float], second: Sequence[float]
+) -> tuple[float, tuple[float, float]]:
+    """Return the median of `second` minus that of `first`, and its percentile bootstrap interval.
+
+    Every resample draws the same seeds for both, because runs with the same seed share initial weights and start
+    states. The difference of two infinite medians is 0.
+
+    Args:
+        first, second: One number per seed, of the same seeds.
+    """
+    indices = resampled(np.arange(len(first)))
+
+    def difference(rows: np.ndarray) -> np.ndarray:
+        before, after = (median(np.asarray(values, float)[rows]) for values in (first, second))
+        with np.errstate(invalid="ignore"):
+            return np.where(before == after, 0.0, after - before)
+
+    differences = np.sort(difference(indices))
+    low, high = (round(level * (len(differences) - 1)) for level in LEVEL)
+    value = difference(np.arange(len(first))[None])[0]
+    return float(value), (float(differences[low]), float(differences[high]))
+
+
 def performance_profile(
     scores: Sequence[float], thresholds: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from cartpole.policy_gradient.convergence import (
 )
 from runcatalog import record
 from runcatalog.model.statistics import wilson
+from runcatalog.numbers import number
 
 MARKS = (2000, 5000)  # episodes; the source's sweeps end at 2,000, its main comparison at 5,000
 CURVE_POINTS = 100
@@ -138,8 +139,13 @@ def costs(summaries: Sequence[Summary]) -> dict[str, float]:
     return {s.name: float(statistics.median(search_cost(s.lengths))) for s in summaries}
 
 
-def result_of(summaries: Sequence[Summary]) -> dict[str, Any]:
-    """Return the run's result; the objective is that of the best configuration."""
+def result_of(summaries: Sequence[Summary], references: Mapping[str, str]) -> dict[str, Any]:
+    """Return the run's result; the objective is that of the best configuration.
+
+    Args:
+        summaries: The configurations.
+        references: Name of the configuration that another one is compared with, by the name of the latter.
+    """
     cost_by_name = costs(summaries)
     return {
         "objective": {
@@ -150,7 +156,7 @@ def result_of(summaries: Sequence[Summary]) -> dict[str, Any]:
             "goal": "min",
         },
         "summary": sentence(summaries),
-        "table": table(summaries),
+        "table": table(summaries, references),
         "metrics": {f"{name}/cost": value for name, value in cost_by_name.items()},
         "env_steps": int(sum(int(s.lengths.sum(dtype=np.int64)) for s in summaries)),
     }
@@ -185,11 +191,13 @@ def order(summaries: Sequence[Summary], by: str) -> str:
     return f"by {by}s, first {budget}: {' < '.join(names)} (probability {_share(probability)})"
 
 
-def table(summaries: Sequence[Summary]) -> dict[str, Any]:
-    """Return the table, one row per configuration."""
+def table(summaries: Sequence[Summary], references: Mapping[str, str]) -> dict[str, Any]:
+    """Return the table, one row per configuration; arguments as :func:`result_of`'s."""
+    by_name = {summary.name: summary for summary in summaries}
     batches = any(s.batch > 1 for s in summaries)
     marks = [m for m in MARKS if m < min(s.episodes for s in summaries)]
     columns = ["configuration", "seeds with a plateau", "episodes to plateau (median)"]
+    columns += ["paired difference"] if references else []
     columns += ["updates to plateau (median)"] if batches else []
     columns += [f"mean length at episode {mark} (IQM)" for mark in marks]
     columns += ["mean length at the end (IQM)", "episodes"]
@@ -198,6 +206,8 @@ def table(summaries: Sequence[Summary]) -> dict[str, Any]:
         low, high = wilson(s.reached, s.seeds)
         row = [s.name, f"{s.reached} of {s.seeds} [{_percent(low)}, {_percent(high)}] %"]
         row.append(_plateau(s))
+        if references:
+            row.append(_difference(by_name[references[s.name]], s) if s.name in references else "")
         row += [_median(s.updates_to_plateau)] if batches else []
         row += [_iqm(s.score_at(mark)) for mark in [*marks, s.episodes]]
         rows.append([*row, str(s.episodes)])
@@ -206,6 +216,15 @@ def table(summaries: Sequence[Summary]) -> dict[str, Any]:
 
 def _plateau(summary: Summary) -> str:
     return _median(summary.episodes_to_plateau)
+
+
+def _difference(reference: Summary, summary: Summary) -> str:
+    """Return the difference of the medians, with its interval over seeds: "−383 [−900, 100]"."""
+    pair = reference.episodes_to_plateau, summary.episodes_to_plateau
+    if np.isinf([statistics.median(episodes) for episodes in pair]).all():
+        return "both never"
+    value, (low, high) = statistics.paired_difference(*pair)
+    return f"{number(value)} [{number(low)}, {number(high)}]"
 
 
 def _median(values: np.ndarray) -> str:
