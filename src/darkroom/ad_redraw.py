@@ -6,7 +6,7 @@ Run after `catalog export`: python src/darkroom/ad_redraw.py
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from runcatalog.plots.palette import Palette
 
 EXPLORER = "explorer_9"  # prefix of the metrics of explorers in rooms of the source's size
 STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
+COMPARED = "held_out_9"  # part of the tasks in which studies are compared
 # Flags that distinguish variants. Other flags are the same in all variants, or are what variants are repeated over.
 VARIANTS = (
     "preset", "layout", "states", "positions", "windows", "shift", "stretch", "optimizer", "stride",
@@ -41,11 +42,23 @@ def main() -> None:
 def draw(records: committed.Records, folder: Path) -> list[Path]:
     """Draw figures from records by operation and return their files."""
     drawn, palette = [], Palette.read(folder.parents[1])
+    explorer = explorer_curve(records.get("ad:explore", []))
     for operation, name in STUDIES.items():
-        if operation in records:
+        studies = newest_by_variant(records.get(operation, []))
+        if "" in studies:
             drawn.append(folder / name)
-            explorer = explorer_curve(records.get("ad:explore", []))
-            figures.in_context(drawn[-1], *study_curves(records[operation][-1]), explorer, palette)
+            curves, source = study_curves(studies[""])
+            figures.in_context(drawn[-1], curves, source, explorer, palette, over="trainings")
+    studies = newest_by_variant(records.get("ad:study", []))
+    if len(studies) > 1:
+        drawn.append(folder / "ad_studies.svg")
+        curves = [
+            replace(curve, label=variant or "default")
+            for variant, study in studies.items()
+            for curve in study_curves(study)[0]
+            if curve.label == label_of(COMPARED)
+        ]
+        figures.in_context(drawn[-1], curves, None, explorer, palette, over="trainings")
     choosing = [
         training
         for training in records.get("ad:train", [])
@@ -56,6 +69,12 @@ def draw(records: committed.Records, folder: Path) -> list[Path]:
         label = "normalised return, episodes 36 to 40 of validation tasks"
         figures.dots(drawn[-1], scores, label)
     return drawn
+
+
+def newest_by_variant(studies: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the newest study by the flags of its trainings that differ from the default's."""
+    newest = {study["flags"].get("train-flags", ""): study for study in studies}
+    return dict(sorted(newest.items()))
 
 
 def study_curves(

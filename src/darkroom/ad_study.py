@@ -247,7 +247,8 @@ def _draw_curves(run: record.Run, curves: Sequence[Curves]) -> None:
                 label = scores.label_of(f"explorer_{part.rpartition('_')[2]}")
                 steps = _stacked(curves, f"{name}_steps").mean(axis=0)
                 explorer = scores.LearningCurve(label, steps, mean, mean, mean)
-        figures.in_context(run.artifact("in_context.svg"), drawn, mean_source, explorer)
+        path = run.artifact("in_context.svg")
+        figures.in_context(path, drawn, mean_source, explorer, over="trainings")
 
 
 if __name__ == "__main__":

@@ -127,6 +127,7 @@ def test_figures_are_drawn_from_records(tmp_path):
         {f"held_out_9/{n}": curve for n in names} | {"held_out_9/source": [(100, 0.0), (900, 1.0)]},
         parents=[],
     )
+    shuffled = study | {"flags": {"train-flags": "windows=shuffled"}, "started": 2}
     flags = {"validation-share": 0.2, "layout": "preset", "copies": 3}
     name, today = "validation/episodes_36_40", vars(ad_options.DEFAULT)
     trained = [
@@ -168,7 +169,7 @@ def test_figures_are_drawn_from_records(tmp_path):
         )
         for size, terminating, height in ((9, False, 0.7), (9, True, 0.8), (13, False, 0.9))
     ]
-    for i, content in enumerate([study, *trained, *played, *explored]):
+    for i, content in enumerate([study, shuffled, *trained, *played, *explored]):
         (records / f"{i:02}.json").write_text(json.dumps(content))
     finished = committed.finished_runs(records)
     assert ad_redraw.variant_scores(
@@ -191,8 +192,12 @@ def test_figures_are_drawn_from_records(tmp_path):
         assert one.read_bytes() == two.read_bytes()
     assert {path.name for path in (tmp_path / "one").iterdir()} == {
         "ad_in_context.svg",
+        "ad_studies.svg",
         "ad_variants.svg",
     }
+    # The figure of the default is not that of the study with other windows, although this is newer.
+    assert ad_redraw.newest_by_variant(finished["ad:study"])[""]["started"] == 1
+    assert b"windows=shuffled" in (tmp_path / "one" / "ad_studies.svg").read_bytes()
 
 
 def test_a_study_has_one_run_per_split_and_seed(tmp_path, monkeypatch):

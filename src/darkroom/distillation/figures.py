@@ -22,6 +22,7 @@ def in_context(
     source: tuple[np.ndarray, np.ndarray] | None = None,
     explorer: LearningCurve | None = None,
     palette: Palette | None = None,
+    over: str = "tasks",
 ) -> None:
     """Draw normalised returns by episode, and by environment step with the source agents' curve.
 
@@ -31,10 +32,11 @@ def in_context(
         source: Environment steps of a task, and the mean normalised return of the source agents.
         explorer: Curve of scripted explorers.
         palette: The project's colours and dashes.
+        over: What the intervals are over.
     """
     from matplotlib.lines import Line2D
 
-    # One colour per room size, one dash per kind of tasks.
+    # One colour per text before a comma, such as a size of rooms; one dash per text after it, such as a kind of tasks.
     names = [curve.label.partition(", ")[::2] for curve in curves]
     palette = palette or Palette()
     colours = palette.colours_of(room for room, _ in names)
@@ -48,7 +50,7 @@ def in_context(
             for axes, x in ((left, np.arange(1, len(curve.values) + 1)), (right, curve.steps)):
                 style.band(axes, x, curve.low, curve.high, colours[room])
                 style.series(axes, x, curve.values, room, **stroke)
-        entries.append(style.band_key("95 % interval over tasks"))
+        entries.append(style.band_key(f"95 % interval over {over}"))
         if source is not None:
             right.plot(*source, color=GREY, linewidth=1.8)
             entries.append(Line2D([], [], color=GREY, linewidth=1.8, label="source agents"))
