@@ -114,8 +114,10 @@ def recovered(
         for name, metric in run["metrics"].items()
         if name.startswith("labels_needed/")
     }
-    last = max((int(clone) for curve in recorded.values() for clone, _ in curve), default=0)
-    needed = np.full((last // orders + 1) * orders, np.inf)
+    table = run["result"]["table"]
+    # "20 of 30": failed clones, and all of a data set.
+    clones = int(table["rows"][0][table["columns"].index("broken")].split()[-1])
+    needed = np.full(clones, np.inf)
     for clone, labels in recorded.get(restriction, ()):
         needed[int(clone)] = labels
     queried = metric_values(run, f"labels/{restriction}")

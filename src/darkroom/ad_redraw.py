@@ -5,6 +5,7 @@ Run after `catalog export`: python src/darkroom/ad_redraw.py
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import fields, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from darkroom import ad_study
 from darkroom.distillation import figures
 from darkroom.distillation.ad_options import DEFAULT, PRESET_NUMBER, PRESET_WORD, Config
 from darkroom.distillation.scores import LearningCurve, label_of
@@ -22,11 +24,13 @@ from runcatalog.plots.palette import Palette
 EXPLORER = "explorer_9"  # prefix of the metrics of explorers in rooms of the source's size
 STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
 COMPARED = "held_out_9"  # part of the tasks in which studies are compared
+STUDY_VARIANTS = ("histories", "histories_flags", "train_flags", "evaluate_flags")  # their flags
 # Flags that distinguish variants. Other flags are the same in all variants, or are what variants are repeated over.
 VARIANTS = (
     "preset", "layout", "states", "positions", "windows", "shift", "stretch", "optimizer", "stride",
     "searching", "candidates", "jitter", "label-smoothing", "attention-dropout", "residual-dropout",
-    "embedding-dropout", "window", "batch-size",
+    "embedding-dropout", "window", "batch-size", "fresh", "history-steps", "width", "layers", "heads",
+    "feed-forward", "lr", "muon-lr", "lr-min", "warmup", "weight-decay", "max-grad-norm",
 )  # fmt: skip
 # Values of records from before the flag existed.
 BEFORE_FLAG = {"searching": 0.0}
@@ -44,12 +48,12 @@ def draw(records: committed.Records, folder: Path) -> list[Path]:
     drawn, palette = [], Palette.read(folder.parents[1])
     explorer = explorer_curve(records.get("ad:explore", []))
     for operation, name in STUDIES.items():
-        studies = newest_by_variant(records.get(operation, []))
+        studies = by_variant(records.get(operation, []))
         if "" in studies:
             drawn.append(folder / name)
             curves, source = study_curves(studies[""])
             figures.in_context(drawn[-1], curves, source, explorer, palette, over="trainings")
-    studies = newest_by_variant(records.get("ad:study", []))
+    studies = by_variant(records.get("ad:study", []))
     if len(studies) > 1:
         drawn.append(folder / "ad_studies.svg")
         curves = [
@@ -71,10 +75,21 @@ def draw(records: committed.Records, folder: Path) -> list[Path]:
     return drawn
 
 
-def newest_by_variant(studies: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the newest study by the flags of its trainings that differ from the default's."""
-    newest = {study["flags"].get("train-flags", ""): study for study in studies}
-    return dict(sorted(newest.items()))
+def by_variant(studies: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the study with most trainings, of several the newest, by the flags that differ from the default's."""
+    default, chosen = vars(ad_study.Config()), {}
+    for study in sorted(studies, key=trainings):
+        flags = {name: study["flags"].get(name.replace("_", "-")) for name in STUDY_VARIANTS}
+        changed = [v for name, v in flags.items() if v is not None and v != default[name]]
+        chosen[" ".join(changed)] = study
+    return dict(sorted(chosen.items()))
+
+
+def trainings(study: dict[str, Any]) -> int:
+    """Return the number of trainings of a study."""
+    return math.prod(
+        len(str(study["flags"].get(name, "1")).split()) for name in ("splits", "seeds")
+    )
 
 
 def study_curves(

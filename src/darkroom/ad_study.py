@@ -74,6 +74,12 @@ def main(config: Config) -> dict[str, Any]:
         return run.finish(summarise(run, config, evaluations, seconds))
 
 
+def splits_of(config: Config) -> np.ndarray:
+    """Return the number of the split of every evaluation, int [evaluations]."""
+    splits, seeds = len(config.splits.split()), len(config.seeds.split())
+    return np.repeat(np.arange(splits), seeds)
+
+
 def planned_runs(config: Config) -> list[PlannedRun]:
     """Return the study's runs: histories of every size, and a training and an evaluation per split and seed."""
     runs: list[PlannedRun] = []
@@ -136,17 +142,18 @@ def summarise(
         seconds: Duration of every training, float [trainings].
     """
     curves = [read_curves(evaluation) for evaluation in evaluations]
-    _log_curves(run, curves)
-    _draw_curves(run, curves)
+    splits = splits_of(config)
+    _log_curves(run, curves, splits)
+    _draw_curves(run, curves, splits)
     results = [evaluation.result_json["result"] for evaluation in evaluations]
-    metrics, table = means_of([result["metrics"] for result in results])
+    metrics, table = means_of([result["metrics"] for result in results], splits)
     metrics["training_minutes"] = float(seconds.mean() / 60)
     metrics["time/training_minutes_most"] = float(seconds.max() / 60)
     name = results[0]["objective"]["name"]
     if name not in metrics:  # some split has no test task in the smallest rooms
         name = next(metric for metric in metrics if metric.endswith(f"/{name.split('/')[1]}"))
     values = np.array([result["metrics"][name] for result in results])
-    low, high = scores.interval(values)
+    low, high = scores.interval(values, splits)
     part, block = name.split("/")
     last = block.removeprefix("episodes_").replace("_", "–")
     return {
@@ -171,11 +178,16 @@ def summarise(
     }  # fmt: skip
 
 
-def means_of(metrics: Sequence[dict[str, float]]) -> tuple[dict[str, float], dict[str, list[Any]]]:
+def means_of(
+    metrics: Sequence[dict[str, float]], splits: np.ndarray
+) -> tuple[dict[str, float], dict[str, list[Any]]]:
     """Return means over runs with their intervals, and the same as a table.
+
+    Trainings of one split share their tasks, so the bootstrap draws splits, and trainings of a split.
 
     Args:
         metrics: Metrics of every evaluation, by names such as `held_out_9/episodes_76_80`.
+        splits: Split of every evaluation, int [evaluations].
     """
     by_part: dict[str, dict[str, np.ndarray]] = defaultdict(dict)
     for name in metrics[0]:
@@ -190,7 +202,7 @@ def means_of(metrics: Sequence[dict[str, float]]) -> tuple[dict[str, float], dic
         for key, per_run in values.items():
             means[f"{part}/{key}"] = float(per_run.mean())
         for key in blocks:
-            low, high = scores.interval(values[key])
+            low, high = scores.interval(values[key], splits)
             means |= {f"{part}/{key}_low": float(low), f"{part}/{key}_high": float(high)}
             row.append(f"{values[key].mean():.3f} [{low:.3f}, {high:.3f}]")
         means[f"{part}/worst_of_all"] = float(values["worst"].min())
@@ -218,18 +230,18 @@ def _stacked(curves: Sequence[Curves], name: str) -> np.ndarray:
     return np.stack([of_run[name][1] for of_run in curves])
 
 
-def _log_curves(run: record.Run, curves: Sequence[Curves]) -> None:
+def _log_curves(run: record.Run, curves: Sequence[Curves], splits: np.ndarray) -> None:
     """Log the mean curves, in-context learning with its interval over evaluations."""
     for name in sorted(set.intersection(*map(set, curves))):
         values = _stacked(curves, name)
         logged = {"": values.mean(axis=0)}
         if name.endswith("/in_context"):
-            logged["_low"], logged["_high"] = scores.interval(values)
+            logged["_low"], logged["_high"] = scores.interval(values, splits)
         for index, step in enumerate(curves[0][name][0]):
             run.log({f"{name}{end}": float(v[index]) for end, v in logged.items()}, int(step))
 
 
-def _draw_curves(run: record.Run, curves: Sequence[Curves]) -> None:
+def _draw_curves(run: record.Run, curves: Sequence[Curves], splits: np.ndarray) -> None:
     """Draw the mean curves with their intervals as `in_context.svg`."""
     with record.optional(run, "figure"):
         common = [name for name in curves[0] if all(name in of_run for of_run in curves)]
@@ -240,7 +252,9 @@ def _draw_curves(run: record.Run, curves: Sequence[Curves]) -> None:
             mean = values.mean(axis=0)
             if kind == "in_context":
                 label, steps = scores.label_of(part), _stacked(curves, f"{part}/steps").mean(axis=0)
-                drawn.append(scores.LearningCurve(label, steps, mean, *scores.interval(values)))
+                drawn.append(
+                    scores.LearningCurve(label, steps, mean, *scores.interval(values, splits))
+                )
             elif kind == "source" and mean_source is None:
                 mean_source = curves[0][name][0], mean
             elif kind == "explorer":

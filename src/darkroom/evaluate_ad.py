@@ -124,6 +124,10 @@ def main(config: Config) -> dict[str, Any]:
     acting = Acting(config.episodes, when_full, greedy=greedy)
     with record.start(config, study="darkroom") as run:
         run.add_parent(trained.run_id)
+        for side in untrained_sides(parts, trained):
+            run.event(
+                f"note: the walls of {side} x {side} rooms are farther from the centre than any cell of the training"
+            )
         scored = []
         explorers = explore(parts[0], about, config, run.seeds.generator("explorers"))
         for index, part in enumerate(parts):
@@ -144,6 +148,14 @@ def main(config: Config) -> dict[str, Any]:
         goals = [(first.size, int(goal)) for goal in first.goals]
         run.declare_evaluation(split, f"{split} tasks", contents=goals)
         return run.finish(result(config, trained, scored, metrics))
+
+
+def untrained_sides(parts: Sequence[Part], trained: Trained) -> list[int]:
+    """Return the sides of rooms with rows or columns whose vectors were never trained."""
+    reach = trained.about.get("trained_reach")  # older checkpoints lack it
+    if reach is None or trained.model.shape.states != "row_column":
+        return []
+    return sorted({part.size for part in parts if part.size // 2 > reach})
 
 
 def load(path: str) -> Trained:
@@ -185,6 +197,11 @@ def choose_parts(config: Config, trained: Trained) -> list[Part]:
                 f"(states={shape.states})"
                 if shape.states == "table"
                 else f"--sizes: {side}: this model knows cells up to {shape.reach} from the centre"
+            )
+        if grid.distances(side).max() > trained.about["limit"]:
+            raise record.UserError(
+                f"--sizes: the farthest cell of a {side} x {side} room cannot be reached in the model's episodes of "
+                f"{trained.about['limit']} steps"
             )
     chosen = _chosen_tasks(config, sides, trained)
     parts = []

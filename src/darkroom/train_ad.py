@@ -51,7 +51,7 @@ def main(config: Config) -> dict[str, Any]:
         if checkpoint := run.restore():
             learner.restore(checkpoint.tensors, checkpoint.state["learner"])
             scores = checkpoint.state["played"]
-        meter = Meter(settings.batch_size * settings.window)
+        meter = Meter(settings.batch_size * settings.window, checkpoint)
         log_interval = record.log_interval(settings.updates, POINTS)
         rollout_updates = evenly_spaced(config.evaluations, settings.updates)
 
@@ -71,7 +71,10 @@ def main(config: Config) -> dict[str, Any]:
                 meter.restart_clock()
             run.progress(update, settings.updates, "update")
             if run.checkpoint_due(update, config.save_interval, settings.updates):
-                state = {"learner": learner.state(), "played": scores, "about": description}
+                state = {
+                    "learner": learner.state(), "played": scores, "about": description,
+                    "losses": meter.losses(),
+                }  # fmt: skip
                 run.checkpoint(update, learner.model.state_dict(), state)
 
         run.digest_weights(learner.model.state_dict())
@@ -155,10 +158,13 @@ class Meter:
 
     Args:
         transitions: Transitions of an update.
+        checkpoint: Where the training continues; None at its beginning.
     """
 
-    def __init__(self, transitions: int) -> None:
+    def __init__(self, transitions: int, checkpoint: record.Checkpoint | None) -> None:
         self._transitions = transitions
+        # Older checkpoints have no losses.
+        self._before: list[float] = checkpoint.state.get("losses", []) if checkpoint else []
         self._losses: list[torch.Tensor] = []
         self._seconds = 0.0
         self.restart_clock()
@@ -175,14 +181,16 @@ class Meter:
 
     def means(self) -> dict[str, float]:
         """Return mean loss and transitions per second since the last point."""
-        import torch
-
         means = {
-            "loss": float(torch.stack(self._losses).mean()),
+            "loss": float(np.mean(self.losses())),
             "time/transitions_per_s": len(self._losses) * self._transitions / self._seconds,
         }
-        self._losses, self._seconds = [], 0.0
+        self._before, self._losses, self._seconds = [], [], 0.0
         return means
+
+    def losses(self) -> list[float]:
+        """Return the losses since the last point."""
+        return [*self._before, *map(float, self._losses)]
 
 
 def describe(
@@ -194,6 +202,7 @@ def describe(
     about = histories[0].about
     return {
         "shape": vars(config.shape(max(config.sides), about.limit)),
+        "trained_reach": config.trained_reach(max(config.sides)),
         "limit": about.limit,
         "terminating": about.terminating,
         "when_full": config.when_full,

@@ -12,6 +12,9 @@ from runcatalog.record import option
 from skills.learning.schedule import COMPOSITE
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from skills.planner.demonstrations import Demonstration
     from skills.planner.small_lm import ImitationTrainer, Texts
 
@@ -78,23 +81,30 @@ def main(config: Config) -> dict[str, Any]:
         return run.finish(result(config, trainer, len(training), right, lengths))
 
 
+def level_seeds(config: Config) -> dict[str, NDArray[np.int64]]:
+    """Return the seeds of the levels for training and for validation, which share none with a test set, int64."""
+    from skills.agents.evaluation import FIRST_TRAINING_SEED
+    from skills.learning.level_sets import validation_seeds, without_evaluated
+
+    # Enough seeds for the wanted levels: hardly any level is one of an evaluation.
+    drawn = range(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + 2 * config.levels)
+    return {
+        "taught": without_evaluated(config.stage, drawn)[: config.levels],
+        "kept_out": validation_seeds(config.stage)[: config.validation],
+    }
+
+
 def demonstrations(
     config: Config, run: record.Run
 ) -> tuple[list[Demonstration], list[Demonstration]]:
     """Return training and held-out demonstrations; saved in the run's directory."""
-    from skills.agents.evaluation import FIRST_TRAINING_SEED, VALIDATION_SEEDS
     from skills.planner.demonstrations import demonstrate, load_or_make
 
-    first = FIRST_TRAINING_SEED
-    parts = {
-        "taught": range(first, first + config.levels),
-        "kept_out": VALIDATION_SEEDS[: config.validation],
-    }
     loaded = []
-    for name, levels in parts.items():
+    for name, levels in level_seeds(config).items():
         path: Path = run.directory / f"{name}.jsonl"
 
-        def make(levels: range = levels) -> list[Demonstration]:
+        def make(levels: NDArray[np.int64] = levels) -> list[Demonstration]:
             return demonstrate(
                 config.stage, levels, run.seeds, config.astray,
                 lambda done: run.progress(done, len(levels), "level"),

@@ -10,7 +10,7 @@ from runcatalog import record
 from runcatalog.record import option
 from textgames.games.config import GAMES, VALIDATION_SET
 from textgames.games.interface import FROZENLAKE, SOKOBAN
-from textgames.learning.options import OPTIMAL, SOLVER, TEACHERS, PlayConfig
+from textgames.learning.options import CHANCE, OPTIMAL, SOLVER, TEACHERS, PlayConfig
 
 if TYPE_CHECKING:
     import torch
@@ -69,7 +69,7 @@ class Config(PlayConfig):
             raise record.UserError(
                 f"--micro-batch-size: {self.micro_batch_size} does not divide batch-size ({self.batch_size})"
             )
-        if self.copies > 1 and not (self.wander or self.augment):
+        if self.copies > 1 and self.teacher != CHANCE and not (self.wander or self.augment):
             raise record.UserError(
                 "--copies: without random actions all copies are equal; give wander or augment"
             )
@@ -187,7 +187,9 @@ def game_texts(config: Config, run: record.Run, loaded: Loaded) -> tuple[list[Te
     from textgames.learning import demonstrations
 
     augment = config.augment and config.env == SOKOBAN
-    train_seeds, test_seeds = demonstrations.seeds(config, config.train_levels, config.test_levels)
+    train_seeds, test_seeds = demonstrations.seeds(
+        config, config.train_levels, config.test_levels, augment=config.augment
+    )
     game_seeds = np.tile(train_seeds, config.copies), test_seeds
     texts = [
         demonstrations.texts(

@@ -161,6 +161,7 @@ def test_the_catalogs_figures_are_drawn_from_records(runs, tmp_path):
             "started": index,
             "metrics": {name: {"curve": list(m.items())} for name, m in metrics.items()},
             "flags": {"orders": 2, "scale": scale},
+            "result": {"table": {"columns": ["broken"], "rows": [["3 of 4"]]}},
         }
         (folder / f"{index}.json").write_text(json.dumps(run))
     # The batch of the last runs, whose record has neither flags nor metrics.

@@ -132,13 +132,22 @@ def declared_config(model, operation, config_class):
 
 def test_declared_studies_have_the_grids_of_their_descriptions():
     grids = {}
-    for operation in ("compare", "entropy", "lr", "gamma", "variants", "seeds", "fastest"):
+    for operation in (
+        "compare",
+        "entropy",
+        "lr",
+        "gamma",
+        "gamma_lr",
+        "variants",
+        "seeds",
+        "fastest",
+    ):
         config = declared_config("pg", operation, study.Config)
         grids[operation] = list(configurations(config))
         assert config.seeds == 20
     assert grids["compare"] == ["vpg", "mean", "value", "rloo"]
     assert grids["entropy"] == [
-        f"{a} entropy {c}" for a in grids["compare"] for c in ("0", "0.001")
+        f"{a} entropy {c}" for a in grids["compare"] for c in ("0", "0.001", "0.01", "0.1")
     ]
     assert grids["lr"] == [
         f"{a} lr {lr}" for a in ("vpg", "mean", "value") for lr in ("0.0008", "0.001", "0.0012")
@@ -146,6 +155,7 @@ def test_declared_studies_have_the_grids_of_their_descriptions():
     assert grids["gamma"] == [
         f"{a} gamma {g}" for a in ("vpg", "mean", "value") for g in ("0.9", "0.99", "0.999")
     ]
+    assert len(grids["gamma_lr"]) == 27
     assert grids["variants"][-2:] == ["rloo_step", "rloo_step normalised"]
     assert len(grids["seeds"]) == len(grids["fastest"]) == 1
 

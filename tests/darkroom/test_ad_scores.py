@@ -73,7 +73,7 @@ def test_the_interval_has_its_nominal_coverage(monkeypatch):
     rng = np.random.default_rng(1)
     hits = 0
     for seed in range(120):
-        low, high = scores.interval(rng.random(40), seed)
+        low, high = scores.interval(rng.random(40), seed=seed)
         hits += low <= 0.5 <= high
     assert 105 <= hits <= 119
     constant = scores.interval(np.full((4, 3), 0.25))
@@ -100,9 +100,25 @@ def test_returns_are_normalised_by_task_in_rooms_of_several_sizes():
     assert tasks.repeated(2).goals.tolist() == [0, 0, 3, 3, 0, 0]
 
 
+def test_an_interval_over_splits_and_trainings_is_that_of_a_loop():
+    rng = np.random.default_rng(1)
+    splits = np.array([0, 0, 0, 1, 1, 1, 2, 2])
+    values = splits + 0.1 * rng.normal(size=8)
+    means = []
+    for _ in range(20_000):
+        drawn = [values[splits == split] for split in rng.integers(3, size=3)]
+        means.append(np.mean([rng.choice(group, len(group)).mean() for group in drawn]))
+    expected = np.percentile(means, scores.PERCENTILES)
+    low, high = scores.interval(values, splits)
+    assert (low, high) == pytest.approx(expected, abs=0.03)
+    # As independent values, trainings of one split would seem to say more than they do.
+    alone = scores.interval(values)
+    assert high - low > 1.2 * (alone[1] - alone[0])
+
+
 def test_metrics_of_several_runs_are_averaged():
     metrics = [scores.metrics(scores_of(np.full((4, 2, 80), v))) for v in (0.5, 0.9)]
-    means, table = ad_study.means_of(metrics)
+    means, table = ad_study.means_of(metrics, np.array([0, 1]))
     assert means["held_out_5/episodes_76_80"] == pytest.approx(0.7)
     assert means["held_out_5/worst_of_all"] == pytest.approx(0.5)
     assert means["held_out_5/episodes_76_80_low"] == pytest.approx(0.5)
@@ -128,6 +144,9 @@ def test_figures_are_drawn_from_records(tmp_path):
         parents=[],
     )
     shuffled = study | {"flags": {"train-flags": "windows=shuffled"}, "started": 2}
+    greedy = study | {"flags": {"evaluate-flags": "actions=greedy"}, "started": 3}
+    study["flags"] = {"splits": "1 2"}
+    smaller = study | {"flags": {"splits": 1}, "started": 4}
     flags = {"validation-share": 0.2, "layout": "preset", "copies": 3}
     name, today = "validation/episodes_36_40", vars(ad_options.DEFAULT)
     trained = [
@@ -169,7 +188,7 @@ def test_figures_are_drawn_from_records(tmp_path):
         )
         for size, terminating, height in ((9, False, 0.7), (9, True, 0.8), (13, False, 0.9))
     ]
-    for i, content in enumerate([study, shuffled, *trained, *played, *explored]):
+    for i, content in enumerate([study, shuffled, greedy, smaller, *trained, *played, *explored]):
         (records / f"{i:02}.json").write_text(json.dumps(content))
     finished = committed.finished_runs(records)
     assert ad_redraw.variant_scores(
@@ -195,8 +214,8 @@ def test_figures_are_drawn_from_records(tmp_path):
         "ad_studies.svg",
         "ad_variants.svg",
     }
-    # The figure of the default is not that of the study with other windows, although this is newer.
-    assert ad_redraw.newest_by_variant(finished["ad:study"])[""]["started"] == 1
+    # The figure of the default is not that of newer studies with other windows or agents, or with fewer trainings.
+    assert ad_redraw.by_variant(finished["ad:study"])[""]["started"] == 1
     assert b"windows=shuffled" in (tmp_path / "one" / "ad_studies.svg").read_bytes()
 
 
@@ -286,8 +305,10 @@ def test_a_part_without_tasks_in_a_split_is_left_out_of_a_study(tmp_path, monkey
         result = {"objective": objective, "metrics": metrics, "env_steps": 1}
         (folder / "result.json").write_text(json.dumps({"result": result}))
         played.append(child_runs.PlannedRun("ad:evaluate", run, name=run, flags={}))
-    with record.start(ad_study.Config(play="3"), study="darkroom") as run:
-        result = ad_study.summarise(run, ad_study.Config(play="3"), played, np.ones(2))
+    with record.start(ad_study.Config(play="3", splits="1", seeds="1 2"), study="darkroom") as run:
+        result = ad_study.summarise(
+            run, ad_study.Config(play="3", splits="1", seeds="1 2"), played, np.ones(2)
+        )
         assert (run.directory / "artifacts/in_context.svg").stat().st_size > 5000
         run.finish(result)
     assert result["objective"]["name"] == "shown_offset_3/episodes_6_10"

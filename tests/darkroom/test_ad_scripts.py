@@ -109,6 +109,16 @@ def test_an_impossible_evaluation_is_refused_before_its_run_begins(trained, tmp_
     assert not (tmp_path / "r").exists()
     with pytest.raises(UserError, match="--sizes: '5 5' has a side twice"):
         evaluate_ad.Config(sizes="5 5")
+    with pytest.raises(UserError, match=r"9 x 9 room cannot be reached .* of 6 steps"):
+        run_main(monkeypatch, tmp_path / "r", evaluate_ad, model=str(trained), sizes="9")
+
+
+def test_rooms_with_cells_that_were_never_trained_are_named(trained):
+    loaded = evaluate_ad.load(str(trained))
+    parts = evaluate_ad.choose_parts(evaluate_ad.Config(sizes="4 5"), loaded)
+    assert evaluate_ad.untrained_sides(parts, loaded) == []
+    loaded.about["trained_reach"] = 1
+    assert evaluate_ad.untrained_sides(parts, loaded) == [4, 5]
 
 
 @pytest.mark.parametrize("windows", KINDS)

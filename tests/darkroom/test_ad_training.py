@@ -1,6 +1,7 @@
 """Updates: step sizes, parts of a batch, what is learned."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from darkroom import train_ad
 from darkroom.a2c import histories
 from darkroom.distillation import task_split, update
 from darkroom.distillation.ad_options import Config
+from runcatalog import record
 from runcatalog.record import Seeds
 from small_histories import SMALL, recorded
 
@@ -50,11 +52,25 @@ def test_the_speed_counts_updates_alone(monkeypatch):
     """Two updates of 2 s and 1 s; 100 s of playing between them are not training."""
     now = iter([0.0, 2.0, 2.0, 102.0, 103.0, 103.0])
     monkeypatch.setattr(train_ad.time, "perf_counter", lambda: next(now))
-    meter = train_ad.Meter(30)
+    meter = train_ad.Meter(30, None)
     meter.add(torch.tensor(1.0))
     meter.restart_clock()
     meter.add(torch.tensor(2.0))
     assert meter.means() == {"loss": 1.5, "time/transitions_per_s": 20.0}
+
+
+def test_the_losses_before_an_interruption_count_in_the_next_point(monkeypatch):
+    monkeypatch.setattr(train_ad.time, "perf_counter", itertools.count().__next__)
+    whole, killed = train_ad.Meter(30, None), train_ad.Meter(30, None)
+    for loss in (1.0, 0.1, 0.3):
+        whole.add(torch.tensor(loss))
+    for loss in (1.0, 0.1):
+        killed.add(torch.tensor(loss))
+    kept = record.Checkpoint(2, {}, {"losses": killed.losses()}, Path(), "")
+    resumed = train_ad.Meter(30, kept)
+    resumed.add(torch.tensor(0.3))
+    assert resumed.means()["loss"] == whole.means()["loss"]
+    assert resumed.losses() == []
 
 
 def test_a_batch_in_parts_or_in_bf16_gives_the_same_update(tmp_path, monkeypatch):

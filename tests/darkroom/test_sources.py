@@ -31,6 +31,14 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
+def test_training_goes_on_after_the_recorded_steps(tmp_path, monkeypatch):
+    """The recorded 12 steps of an environment end within a rollout of 5."""
+    flags = SMALL | {"env_steps": 400, "history_steps": 120, "rollout": 5, "save_interval": 3}
+    result = run_main(monkeypatch, tmp_path / "r", train_sources, **flags)
+    assert result["status"] == "FINISHED"
+    assert histories.Histories.open(tmp_path / "r").shape == (4, 15, 10, 12)
+
+
 def test_a_history_obeys_the_rules_of_its_room(folder):
     kept = histories.Histories.open(folder)
     assert kept.shape == (4, 15, 10, 200)
@@ -159,6 +167,7 @@ def test_final_agents_are_evaluated_by_whole_episodes():
         ({"size": 3, "test_tasks": 8}, "leave none for training"),
         ({"size": 1}, "--size"),
         ({"limit": 300}, "--limit"),
+        ({"limit": 7}, "--limit: the farthest goal of a 9 x 9 room is beyond 7 steps"),
     ],
 )
 def test_a_wrong_flag_is_a_one_line_error(words, message):

@@ -11,7 +11,9 @@ from transformers import AutoModelForCausalLM
 
 from runcatalog import record
 from skills import planner_model
-from skills.agents.evaluation import FIRST_TRAINING_SEED
+from skills.agents.evaluation import FIRST_TRAINING_SEED, TEST_SEEDS
+from skills.learning.level_sets import fresh_seeds, levels
+from skills.levels.content import keys, symmetric_keys
 from skills.planner import gguf_file, prompts, small_lm
 from skills.planner.demonstrations import Demonstration, demonstrate
 from skills.planner.small_lm import ASSISTANT, END, USER, ImitationTrainer, Sizes, Texts
@@ -24,7 +26,7 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def demonstrations() -> list[Demonstration]:
-    levels = range(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + 200)
+    levels = np.arange(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + 200)
     return demonstrate("nlm0", levels, record.Seeds(1), 0.2)
 
 
@@ -108,6 +110,24 @@ def test_it_learns_to_plan(demonstrations: list[Demonstration]) -> None:
     assert before < 0.05
     assert small_lm.exact_matches(pupil.model, others).mean() > 1.2 * often / len(held_out)
     assert np.mean(losses[-10:]) < 0.1 * np.mean(losses[:10])
+
+
+def test_no_level_of_training_or_validation_is_tested() -> None:
+    """Of nlm0, whose levels are few: among 2,000 plain seeds are some of test levels."""
+    parts = planner_model.level_seeds(planner_model.Config(stage="nlm0"))
+    tested = np.concatenate(
+        [
+            symmetric_keys(levels("nlm0", np.asarray(seeds))).ravel()
+            for seeds in (TEST_SEEDS, fresh_seeds("nlm0"))
+        ]
+    )
+    drawn = {name: keys(levels("nlm0", seeds)) for name, seeds in parts.items()}
+    assert [len(drawn["taught"]), len(drawn["kept_out"])] == [2000, 100]
+    plain = np.arange(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + 2000)
+    assert np.isin(keys(levels("nlm0", plain)), tested).any()
+    for found in drawn.values():
+        assert not np.isin(found, tested).any()
+    assert not np.isin(drawn["taught"], drawn["kept_out"]).any()
 
 
 def test_a_resumed_run_ends_with_the_same_weights(run_main, monkeypatch, tmp_path: Path) -> None:

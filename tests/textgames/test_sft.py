@@ -103,11 +103,15 @@ def test_tokens_and_masks_are_those_of_conversations_by_hand(
         assert config.context == "last" or set(turns) == set(range(turns[-1] + 1))
 
 
+@pytest.mark.parametrize("augment", [False, True])
 @pytest.mark.parametrize("kind", ["sokoban", "lake"])
-def test_seeds_share_no_level(kind: str) -> None:
+def test_seeds_share_no_level(kind: str, augment: bool) -> None:
     config = sft.Config(**GAMES[kind], val_data_num=600)
-    train, test = demonstrations.seeds(config, 400, 60)
+    train, test = demonstrations.seeds(config, 400, 60, augment=augment)
     assert (len(train), len(test)) == (400, 60)
+    if augment:  # which turns and mirrors the levels
+        turned = [set(levels.symmetric_keys(config, seeds)) for seeds in (train, test)]
+        assert not turned[0] & turned[1]
     keys = [
         set(levels.level_keys(config, seeds))
         for seeds in (train, test, levels.validation(config, 600))
@@ -374,7 +378,7 @@ def test_augmented_copies_are_turned_and_have_as_many_actions(started) -> None:
         run.finish({})
     plain, others = (
         demonstrations.texts(config, seeds, loaded.tokenizer, np.random.default_rng(0))
-        for seeds in demonstrations.seeds(config, 30, 6)
+        for seeds in demonstrations.seeds(config, 30, 6, augment=True)
     )
     assert len(turned) == 3 * len(plain)
     texts = {tuple(text.tokens.tolist()) for text in turned}
@@ -400,6 +404,7 @@ def test_augmented_copies_are_turned_and_have_as_many_actions(started) -> None:
     ],
 )
 def test_wrong_flags_are_named(flags: dict, message: str) -> None:
+    sft.Config(copies=2, teacher="chance")  # whose copies differ
     with pytest.raises(record.UserError, match=message):
         sft.Config(**flags)
 

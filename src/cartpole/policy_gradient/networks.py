@@ -73,14 +73,7 @@ def take(params: Mapping[str, np.ndarray], rows: np.ndarray | slice | int) -> Pa
 
 def forward(params: Mapping[str, np.ndarray], inputs: np.ndarray) -> np.ndarray:
     """Return outputs [R, N, outputs] for inputs float32 [R, N, inputs]."""
-    hidden = inputs
-    last = len(params) // 2 - 1
-    for layer in range(last + 1):
-        hidden = hidden @ params[f"w{layer}"]
-        hidden += params[f"b{layer}"][:, None]
-        if layer < last:
-            np.maximum(hidden, 0, out=hidden)
-    return hidden
+    return activations(params, inputs)[-1]
 
 
 def greedy(policies: Mapping[str, np.ndarray], observations: np.ndarray) -> np.ndarray:

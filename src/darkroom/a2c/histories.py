@@ -111,7 +111,7 @@ class Histories:
 
     def write(self, begin: int, rollout: Rollout) -> None:
         """Write a rollout from step `begin` of every environment on, as far as the file goes."""
-        space = self.shape[-1] - begin
+        space = max(0, self.shape[-1] - begin)
         for plane, field in zip(self._data, FIELDS, strict=True):
             values = getattr(rollout, field)[:space]
             plane[:, :, begin : begin + len(values)] = np.moveaxis(values, 0, -1)

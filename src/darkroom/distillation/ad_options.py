@@ -144,8 +144,8 @@ class Config(record.Config):
     attention_dropout: float = number_option("dropout of the attention weights [1]", 0.99)
     residual_dropout: float = number_option("dropout of what a layer adds [1]", 0.99)
     windows: str = word_option(
-        "every k-th episode of a history, consecutive steps, every k-th episode in a random order, or only episodes of "
-        "trained agents",
+        "every k-th episode of a history, consecutive steps, every k-th episode in a random order, or episodes of "
+        "trained agents (with searching=0 only these)",
         KINDS,
     )
     stride: float = option(
@@ -253,8 +253,13 @@ class Config(record.Config):
         """
         settings = self.settings()
         architecture = {field.name: getattr(settings, field.name) for field in fields(Architecture)}
-        farthest = size // 2 * (2 if settings.stretch else 1) + settings.shift
-        return Shape(**architecture, size=size, limit=limit, reach=max(MIN_REACH, farthest))
+        reach = max(MIN_REACH, self.trained_reach(size))
+        return Shape(**architecture, size=size, limit=limit, reach=reach)
+
+    def trained_reach(self, size: int) -> int:
+        """Return the farthest row or column from the centre that windows of rooms up to this side can show [cells]."""
+        settings = self.settings()
+        return size // 2 * (2 if settings.stretch else 1) + settings.shift
 
     def sampling(self) -> Sampling:
         """Return how windows are drawn."""

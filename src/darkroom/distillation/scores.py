@@ -127,21 +127,36 @@ def of_explorers(tasks: Tasks, episodes: int, copies: int, rng: np.random.Genera
     return PartScores.of("explorer", tasks, *explore(tasks, episodes, copies, rng))
 
 
-def interval(by_task: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Return the 95 % percentile bootstrap interval (Efron 1979) of the mean over tasks.
+def interval(values: np.ndarray, groups: np.ndarray | None = None, seed: int = 0) -> np.ndarray:
+    """Return the 95 % percentile bootstrap interval (Efron 1979) of the mean over tasks or trainings.
 
     Args:
-        by_task: float [T, ...].
+        values: float [T, ...].
+        groups: Group of every value, int [T], such as the split of a training; groups are drawn first, then as many
+            values of each as it has. None: the values are drawn.
         seed: Seed of the resampling: the same numbers give the same interval.
 
     Returns:
         float64 [2, ...].
     """
     rng = np.random.default_rng(seed)
-    counts = rng.multinomial(len(by_task), np.full(len(by_task), 1 / len(by_task)), RESAMPLES)
-    flat = by_task.reshape(len(by_task), -1)
-    means = counts @ flat / len(by_task)
-    return np.percentile(means, PERCENTILES, axis=0).reshape(2, *by_task.shape[1:])
+    weights = _weights(rng, len(values), RESAMPLES)
+    if groups is not None:
+        members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
+        weights = np.zeros_like(weights)
+        for _ in members:
+            drawn = rng.integers(len(members), size=RESAMPLES)
+            for group, rows in enumerate(members):
+                resamples = np.flatnonzero(drawn == group)
+                share = _weights(rng, len(rows), len(resamples)) / len(members)
+                weights[np.ix_(resamples, rows)] += share
+    means = weights @ values.reshape(len(values), -1)
+    return np.percentile(means, PERCENTILES, axis=0).reshape(2, *values.shape[1:])
+
+
+def _weights(rng: np.random.Generator, count: int, resamples: int) -> np.ndarray:
+    """Return the share of every value in resamples with replacement, float64 [resamples, count]."""
+    return rng.multinomial(count, np.full(count, 1 / count), resamples) / count
 
 
 def blocks(episodes: int) -> dict[str, int]:

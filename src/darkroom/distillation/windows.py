@@ -6,8 +6,8 @@
 
 and a share of the windows begins at the first step of a history, with an empty context. `consecutive` takes adjacent
 steps, as the source of this study does: a dozen episodes of an agent that needs a hundred. Two kinds ask what the order
-of learning is worth: `shuffled` has the episodes of `subsampled` in a random order, `expert` only episodes of trained
-agents, as in behaviour cloning.
+of learning is worth: `shuffled` has the episodes of `subsampled` in a random order, explorations included; `expert` has
+only episodes of trained agents, as in behaviour cloning, after an exploration where there is one.
 
 A source agent shares the experience of ten environments, so a single environment rarely shows a long time without a
 reward. A share of the subsampled windows therefore begins with exploration (:class:`Explorations`): episodes without a
@@ -279,9 +279,7 @@ class Sampler:
         after = source.task_unrewarded[streams] + stride * (1 - explored_count)
         begin = np.where(explored_count > 0, after, begin)
         if self.sampling.kind == "expert":
-            begin = source.count[
-                streams
-            ]  # beyond the end, where the trained agent's episodes are drawn
+            begin = source.count[streams]  # beyond the end are episodes of the trained agent
         episodes = begin[:, None] + stride[:, None] * column
         # Beyond the end of a history, episodes of its last stride, in which the agent no longer changes.
         late = last - rng.random(episodes.shape) * np.minimum(stride[:, None], last + 1)
@@ -290,7 +288,10 @@ class Sampler:
         exploring = column[: explored.shape[1]] < explored_count[:, None]
         chosen[:, : explored.shape[1]][exploring] = explored[exploring]
         if self.sampling.kind == "shuffled":
-            chosen = rng.permuted(chosen, axis=1)
+            lengths = source.lengths[chosen]
+            used = lengths.cumsum(axis=1) - lengths < length
+            places = np.where(used, rng.random(chosen.shape), 1 + column)
+            chosen = np.take_along_axis(chosen, places.argsort(axis=1), axis=1)
         return fresh, chosen
 
     def _explore(

@@ -200,7 +200,7 @@ class Trainer:
             "reward": float(rollout.rewards.mean()),
             "time/steps_per_second": rollout.rewards.size / (time.perf_counter() - self._clock),
         }
-        # The first episodes of a rollout start at staggered times, so only some of the finished ones are complete.
+        # The first episodes of a rollout start at staggered times; a rollout shorter than an episode has no whole one.
         complete = rollout.episodes["episode_length"] == HORIZON
         if complete.any():
             metrics["episode_return"] = float(rollout.episodes["episode_return"][complete].mean())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from runcatalog import record
 from runcatalog.record import journal
@@ -16,6 +16,10 @@ from skills.planner.oracle import Oracle, SearchExecutor
 from skills.planner.planners import OraclePlanner, Planner, RandomPlanner
 from skills.planner.prompts import Situation
 from skills.planner.subtasks import EXPLORE, words
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 BATCH = 100  # levels that are played together
 PATIENCE = (
@@ -81,7 +85,7 @@ def knowable(situation: Situation) -> list[str]:
 
 def demonstrate(
     stage: str,
-    levels: range,
+    levels: NDArray[np.int64],
     seeds: record.Seeds,
     astray: float,
     on_progress: Callable[[int], None] = lambda done: None,

@@ -26,20 +26,23 @@ from textgames.models.trajectories import Text
 _THINK_END = THINK.replace("<", "</")
 
 
-def seeds(config: PlayConfig, train: int, test: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def seeds(
+    config: PlayConfig, train: int, test: int, *, augment: bool = False
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return seeds of solvable levels for training, int64 [train], and for the validation of the loss, int64 [test].
 
-    The levels of the validation games are excluded, and test seeds have no training level. (Every seed of the bandit is
-    a level of its own.)
+    The levels of the validation games are excluded, and test seeds have no training level, also not turned or mirrored
+    where training turns and mirrors levels. (Every seed of the bandit is a level of its own.)
     """
     excluded = max(levels.VALIDATION, config.val_data_num)
+    keys_of = levels.symmetric_keys if augment else levels.level_keys
     solvable, first = np.zeros(0, np.int64), levels.FIRST_SFT
     while True:
         # After 16,000 levels about one in four further ones is not among them.
         new = levels.training(config, train + 8 * test, first, excluded)
         solved = [solution is not None for solution in solver.solutions(config, new)]
         solvable, first = np.concatenate([solvable, new[solved]]), int(new[-1]) + 1
-        keys = levels.level_keys(config, solvable)
+        keys = keys_of(config, solvable)
         others = ~np.isin(keys, keys[:train])
         if len(solvable) >= train and others.sum() >= test:
             return solvable[:train], solvable[others][:test]
