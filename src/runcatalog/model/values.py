@@ -15,8 +15,12 @@ import orjson
 # MLflow stores infinity as the largest float.
 HUGE = sys.float_info.max
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_INTEGER = re.compile(r"[+-]?[0-9]{1,15}")
-_FLOAT = re.compile(r"[+-]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][+-]?[0-9]{1,3})?")
+# Numbers as programs write them; "007", "1.10" and "123456e7" are names, versions and ids.
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,14}")
+_FRACTION = r"\.(?:0|[0-9]*[1-9])"
+_FLOAT = re.compile(
+    rf"-?(?:(?:0|[1-9][0-9]*){_FRACTION}|[1-9](?:{_FRACTION})?[eE][+-]?[0-9]{{1,3}})"
+)
 _QUOTED = re.compile(r"(?<==)'([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)'(?!\S)")
 _WORDS = {"True": True, "False": False, "true": True, "false": False, "None": None, "null": None}
 # Maps digits to 0, the point to itself, and all else to a space, in which a long integer is quick to find.
@@ -90,7 +94,7 @@ def _parse_text(text_: str) -> Scalar:
         return _WORDS[text_]
     if _INTEGER.fullmatch(text_):
         return int(text_)
-    if len(text_) <= 40 and _FLOAT.fullmatch(text_) and not text_.lstrip("+-").isdigit():
+    if len(text_) <= 40 and _FLOAT.fullmatch(text_):
         value = float(text_)
         return value if math.isfinite(value) else text_
     return text_

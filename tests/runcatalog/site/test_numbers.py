@@ -82,6 +82,7 @@ def test_texts_of_numbers_are_those_of_the_pages(browser, site_of):
         numbers.number(x) for x in floats
     ]
     texts = [values.flag_text(x) for x in (*floats, True, False, None, "", "64 64", 7, -12)]
+    texts += ["1.10", "007", "-0", "123456e7", "5e-3", "1.0e-05", "1E5", ".5", "5.", "+5", "0.05"]
     assert page.evaluate("v => v.map(formats.flag)", texts) == [
         markdown.flag_value(values.parse_flag(text)) for text in texts
     ]

@@ -42,18 +42,16 @@ const columns = {
   // Return a flag's value from its text, as `runcatalog.model.values.parse_flag` does.
   parseFlag(text) {
     if (columns.WORDS.has(text)) return columns.WORDS.get(text);
-    if (/^[+-]?[0-9]{1,15}$/.test(text)) return Number(text);
+    if (/^(?:0|-?[1-9][0-9]{0,14})$/.test(text)) return Number(text);
     if (!columns.isFloat(text)) return text;
     const value = Number(text);
     return Number.isFinite(value) ? value : text;
   },
 
   isFloat(text) {
-    return (
-      text.length <= 40 &&
-      /^[+-]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][+-]?[0-9]{1,3})?$/.test(text) &&
-      !/^[+-]*[0-9]+$/.test(text)
-    );
+    const fraction = String.raw`\.(?:0|[0-9]*[1-9])`;
+    const float = `^-?(?:(?:0|[1-9][0-9]*)${fraction}|[1-9](?:${fraction})?[eE][+-]?[0-9]{1,3})$`;
+    return text.length <= 40 && new RegExp(float).test(text);
   },
 
   WORDS: new Map([
