@@ -73,6 +73,7 @@ class _Layout:
         objective: Header of the objective; "" without metrics.
         result: Header of the outcome line; "" without one.
         host: Header of the host's name; "" without one.
+        percentages: Headers of metrics with a value above 1, which are per cent if they are rates.
     """
 
     flags: dict[str, str]
@@ -82,6 +83,7 @@ class _Layout:
     objective: str = ""
     result: str = ""
     host: str = ""
+    percentages: frozenset[str] = frozenset()
 
 
 def read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
@@ -250,7 +252,11 @@ def _layout(
         flags, metrics = {h: h for h in guessed}, {h: h for h in numeric}
     attribute_headers = {c.name: h for h, c in column_of.items() if c.kind == ATTRIBUTE}
     step = next((h for h, c in column_of.items() if c.is_step), "step" if "step" in headers else "")
-    metrics = {h: n for h, n in metrics.items() if _is_numeric(h, rows)}
+    scalars = {h for h, c in column_of.items() if c.kind == SCALAR}
+    if not column_of and "step" in headers:
+        scalars = set(metrics)
+    metrics = {h: n for h, n in metrics.items() if _is_numeric(path, h, rows, h in scalars)}
+    percentages = {h for h in metrics if any((_number(row[h]) or 0) > 1 for row in rows)}
     return _Layout(
         flags,
         metrics,
@@ -259,6 +265,7 @@ def _layout(
         _objective(path, list(metrics), rows, options.objective),
         attribute_headers.get(_RESULT, ""),
         attribute_headers.get(_HOST, ""),
+        frozenset(percentages),
     )
 
 
@@ -284,8 +291,17 @@ def _guess_flags_and_metrics(
     return flags, [name for name in candidates if name not in labelled]
 
 
-def _is_numeric(header: str, rows: list[dict[str, str]]) -> bool:
-    return all(row[header] == "" or _number(row[header]) is not None for row in rows)
+def _is_numeric(path: Path, header: str, rows: list[dict[str, str]], is_scalar: bool) -> bool:
+    """Return whether a column has numbers alone.
+
+    Raises:
+        CatalogError: It has both numbers and texts, although it is a scalar.
+    """
+    texts = [row for row in rows if row[header] and _number(row[header]) is None]
+    if texts and is_scalar and any(_number(row[header]) is not None for row in rows):
+        run, text = texts[0]["run"][:8], texts[0][header][:40]
+        raise CatalogError(f"{path}: run {run}: {header} is {text!r}, which is no number")
+    return not texts
 
 
 def _objective(path: Path, metrics: list[str], rows: list[dict[str, str]], requested: str) -> str:
@@ -303,14 +319,14 @@ def _objective(path: Path, metrics: list[str], rows: list[dict[str, str]], reque
 
 
 def _rate(row: dict[str, str], layout: _Layout) -> dict[str, Any] | None:
-    """Return a rate other than the objective, in [0, 1]; values above 1 are taken as per cent."""
+    """Return a rate other than the objective, in [0, 1]."""
     for pattern in _RATES:
         for header, name in layout.metrics.items():
             value = _number(row[header])
             if header != layout.objective and value is not None:
                 if not re.search(pattern, name, re.IGNORECASE):
                     continue
-                fraction = value / 100 if value > 1 else value
+                fraction = value / 100 if header in layout.percentages else value
                 return {"name": name, "value": fraction, "kind": "rate"}
     return None
 

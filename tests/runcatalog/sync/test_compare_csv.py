@@ -88,6 +88,10 @@ def test_times_are_local_as_guild_writes_them(zone, tmp_path, monkeypatch):
         ("run,operation,status\n0a1b2c3d,o\n", ":2: 3 cells are expected"),
         ("run,operation,status,lr,lr\n", "the same name"),
         ("\x00", "no column 'run'"),
+        (
+            "run,operation,status,step,loss\n0a1b2c3d,o,completed,1,0.5\n1a1b2c3d,o,completed,1,oops\n",
+            "run 1a1b2c3d: loss is 'oops', which is no number",
+        ),
     ],
 )
 def test_an_invalid_export_is_named(tmp_path, text, words):
@@ -97,6 +101,27 @@ def test_an_invalid_export_is_named(tmp_path, text, words):
         compare_csv.records(path, Options("door"))
     assert str(path) in str(caught.value)
     assert words in str(caught.value)
+
+
+def test_the_unit_of_a_rate_is_that_of_its_column(tmp_path):
+    """0.8 and 1.0 in a column with 95.0 are per cent."""
+    path = tmp_path / "c.csv"
+    rows = [("95.0", "0.4"), ("0.8", "1.0"), ("1.0", "")]
+    path.write_text(
+        "run,operation,started,time,status,label,step,reward,success_rate,other_rate\n"
+        + "".join(
+            f"{i}a1b2c3d,t,2026-01-01 00:00:00,0:01:00,completed,,1,7,{percent},{share}\n"
+            for i, (percent, share) in enumerate(rows)
+        )
+    )
+    _, trials = summary_and_trials(path)
+    rates = {t.run: t.result["objective"]["also"][0] for t in trials}
+    assert [rates[run]["value"] for run in sorted(rates)] == pytest.approx([0.95, 0.008, 0.01])
+    shares = tmp_path / "shares.csv"
+    shares.write_text(path.read_text().replace("success_rate", "losses"))
+    _, trials = summary_and_trials(shares)
+    rated = [t.result["objective"]["also"][0] for t in trials if "also" in t.result["objective"]]
+    assert sorted(rate["value"] for rate in rated) == [0.4, 1.0]
 
 
 def test_a_missing_objective_is_named():
