@@ -174,8 +174,9 @@ class Store(Reader):
         ids = sorted(uuid.uuid4().hex for _ in additions)
         for addition, id in zip(additions, ids, strict=True):
             if self._tables is None or addition.record.status == RUNNING:
+                run_id = self.write_by_client(addition.record, addition.tags)
                 self._remove_replaced([addition])
-                yield addition.record, self.write_by_client(addition.record, addition.tags)
+                yield addition.record, run_id
                 continue
             with one_line_errors(self.uri, addition.record.id8):
                 run = self._new_run(addition.record, addition.tags, id)
@@ -192,12 +193,14 @@ class Store(Reader):
         self, additions: Sequence[Addition], runs: Sequence[NewRun]
     ) -> Iterator[tuple[RunRecord, str]]:
         assert self._tables is not None
-        self._remove_replaced(additions)
+        replaced = {a.replaces.id for a in additions if a.replaces is not None}
         with one_line_errors(self.uri, ", ".join(a.record.id8 for a in additions[:3])):
-            ids = self._tables.add(runs)
+            ids = self._tables.add(runs, replaced)
+        self._remove_replaced(additions)
         yield from zip((addition.record for addition in additions), ids, strict=True)
 
     def _remove_replaced(self, additions: Iterable[Addition]) -> None:
+        """Delete the replaced runs, after the new ones are written: a kill in between leaves both, and all marks."""
         for addition in additions:
             if addition.replaces is not None:
                 self.forget(addition.replaces)
@@ -309,7 +312,7 @@ class Store(Reader):
                 self.client.set_terminated(stored.id, status, ended)
 
     def forget(self, stored: StoredRun) -> None:
-        """Delete a run that is about to be replaced, after changing its run_id, so that no query returns it."""
+        """Delete a run that is replaced, after changing its run_id, so that no query returns it."""
         with one_line_errors(self.uri, stored.run[:8]):
             self.client.set_tag(stored.id, "run_id", f"{_REPLACED}{stored.run}")
             self.client.delete_run(stored.id)

@@ -80,6 +80,10 @@ class RunIndex:
     def forget(self, stored: StoredRun) -> None:
         """Delete a run from MLflow that is about to be replaced; it is no longer in the index."""
         self._store.forget(stored)
+        self.leave_out(stored)
+
+    def leave_out(self, stored: StoredRun) -> None:
+        """Take a run that has been replaced in MLflow out of the index."""
         self.note_replaced(stored)
         for known in (self._by_id, self._short):
             for run_id in (stored.run, stored.run[:SHORT]):

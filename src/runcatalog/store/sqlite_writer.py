@@ -13,7 +13,7 @@ import sqlite3
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain, islice, repeat
@@ -200,10 +200,14 @@ class Tables:
             self._ids, self._version = dict(rows), version
         return self._ids.get(run_id)
 
-    def add(self, runs: Sequence[NewRun]) -> list[str]:
+    def add(self, runs: Sequence[NewRun], replaced: Collection[str] = ()) -> list[str]:
         """Add runs in a single transaction: after a crash, either all of them are stored or none.
 
         A run whose run_id is already stored, or occurs twice in `runs`, is left out.
+
+        Args:
+            runs: The runs.
+            replaced: MLflow ids of runs that do not count as stored.
 
         Returns:
             MLflow ids by position: the run's own, or that of the stored run.
@@ -216,7 +220,8 @@ class Tables:
         try:
             ids: dict[str, str] = {}
             for run in runs:
-                ids.setdefault(run.run_id, self.mlflow_id(run.run_id) or run.id)
+                stored = self.mlflow_id(run.run_id)
+                ids.setdefault(run.run_id, run.id if stored in (None, *replaced) else stored)
             rows = [run.rows() for run in runs if ids[run.run_id] == run.id]
             for table in ("runs", "tags", "params", "latest_metrics"):
                 columns = compat.WRITTEN_COLUMNS[table]

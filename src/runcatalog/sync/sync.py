@@ -31,7 +31,7 @@ from runcatalog.record.lifecycle.status import last_session, status_of
 from runcatalog.record.output.console import last_lines, output_path
 from runcatalog.record.provenance.redact import still_hidden
 from runcatalog.record.untrusted import inside
-from runcatalog.store.client import BATCH_KEY, DIGEST, INCOMPLETE, Store
+from runcatalog.store.client import BATCH_KEY, DIGEST, INCOMPLETE, Addition, Store
 from runcatalog.store.run_index import RunIndex
 from runcatalog.store.run_rows import StoredRun, digest, mark_tags
 from runcatalog.store.sqlite_writer import RunExists
@@ -391,8 +391,9 @@ class Sync:
             replace_row = stored.tags.get(DIGEST) == INCOMPLETE or stored.record.reported_by
             replace_row = replace_row or bool(record.metrics)
             if replace_row or stored.record.study != record.study:
-                self.index.forget(stored)
-                return self.store.write(record, tags)
+                ((_, id),) = self.store.write_all([Addition(record, tags, replaces=stored)])
+                self.index.leave_out(stored)
+                return id
             self.store.update(stored, record, tags)
         return stored.id
 

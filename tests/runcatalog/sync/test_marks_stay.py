@@ -8,6 +8,8 @@ from runcatalog import record
 from runcatalog.model.marks import unmarked
 from runcatalog.model.run_record import MARKS
 from runcatalog.store.client import Store
+from runcatalog.store.run_index import RunIndex
+from runcatalog.store.sqlite_writer import Tables
 from runcatalog.sync.imports import put_records
 from runcatalog.sync.sync import Sync
 
@@ -49,6 +51,30 @@ def test_a_row_sent_again_keeps_its_marks(project, make, given, send_again):
     assert after.id != before.id
     assert after.record.env_steps == 7
     assert marks(after.record) == marks(run)
+
+
+@pytest.mark.parametrize("send_again", [from_a_record, from_guild])
+@pytest.mark.parametrize("killed_in", [(Tables, "add"), (Store, "forget")])
+def test_a_kill_while_a_row_is_replaced_loses_no_mark(
+    project, make, monkeypatch, send_again, killed_in
+):
+    """Before the new row is written, and before the old one is deleted."""
+    run = make(1, value=0.5).with_points({"loss": [(1, 0.5), (2, 0.25)]})
+    put_records(Store(), [replace(run, **MARKED[0])], quiet)
+
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(*killed_in, killed)
+        with pytest.raises(KeyboardInterrupt):
+            send_again(project, run)
+    assert all(marks(stored.record) == MARKED[0] for stored in Store().runs())
+    send_again(project, run)
+    RunIndex(Store()).remove_duplicates()
+    (after,) = Store().runs()
+    assert after.record.env_steps == 7
+    assert marks(after.record) == MARKED[0]
 
 
 def test_a_journal_takes_the_place_of_its_record_and_keeps_the_marks(project, monkeypatch):
