@@ -45,6 +45,7 @@ _SERVER_CODES = {
     "UNAUTHENTICATED",
 }
 _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
+_NOT_LITERAL = re.compile(r"\?|%[0-9A-Fa-f]{2}")  # in an address
 BUSY = 20.0  # s to wait for a writer of an SQLite database, as MLflow does
 _CONNECTING = 5.0  # s to wait for a server to take a connection
 _MAKING = 600.0  # s to wait for the process that makes a new database, at idle priority if a sender does it
@@ -62,9 +63,17 @@ def tracking_uri(given: str | None = None) -> str:
     """Return the tracking URI: ``given``, else $MLFLOW_TRACKING_URI, else SQLite in the project.
 
     A relative SQLite path is relative to the project's directory, not to a run's.
+
+    Raises:
+        MlflowError: The directory's name has characters with which the URI would be that of another file.
     """
     uri = given or os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
     if uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
+        if found := _NOT_LITERAL.search(str(project_root())):
+            raise MlflowError(
+                f"{project_root()}: MLflow reads {found[0]!r} in a folder's name as another character; rename it, or "
+                "set MLFLOW_TRACKING_URI to a database elsewhere"
+            )
         uri = f"sqlite:///{project_root() / uri.removeprefix('sqlite:///')}"
     return uri
 

@@ -19,6 +19,7 @@ from runcatalog.record.delivery.mlflow_client import (
     connect,
     experiment_id,
     one_line_errors,
+    tracking_uri,
 )
 from runcatalog.record.journal import locked
 
@@ -210,3 +211,16 @@ def test_a_damaged_database_is_named_with_what_to_do(client, tmp_path, content):
 def test_a_word_is_no_address():
     with pytest.raises(MlflowError, match="'foo' is no address of MLflow"):
         connect("foo")
+
+
+@pytest.mark.parametrize("name", ["what? now", "my%20project"])
+def test_a_folder_whose_name_an_address_changes_is_refused(name, tmp_path, monkeypatch):
+    """SQLAlchemy would open `what` beside the project, or `my project`."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("PROJECT_DIR", str(tmp_path / name))
+    with pytest.raises(UserError, match="rename it, or set MLFLOW_TRACKING_URI"):
+        tracking_uri()
+    address = f"sqlite:///{tmp_path}/mlflow.db"
+    assert tracking_uri(address) == address
+    monkeypatch.setenv("PROJECT_DIR", str(tmp_path / "100% sure"))
+    assert tracking_uri().endswith("/100% sure/mlflow.db")
