@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from runcatalog import numbers
@@ -14,10 +14,12 @@ from runcatalog.analysis.best import MIN_SEEDS, differ
 from runcatalog.analysis.replication import reported_numbers
 from runcatalog.analysis.searches import RANDOM, importance_of
 from runcatalog.model import statistics, values
+from runcatalog.model.errors import CatalogError
 from runcatalog.model.run_record import FAILED, KILLED, RunRecord
 from runcatalog.pages.tables import cells, matrices, search_table, setting_table, settings
 from runcatalog.pages.tables.page_data import PageData
 from runcatalog.pages.tables.settings import Setting
+from runcatalog.query.fields import suggestion
 from runcatalog.text import markdown, sentences
 
 _FEW = 4  # names in a sentence
@@ -31,8 +33,13 @@ def measured(data: PageData, operation: str, metric: str = "", **flags: Any) -> 
         operation: Its name.
         metric: A further number of the objective; by default the objective.
         flags: Values that the runs have; `_` stands for `-`.
+
+    Raises:
+        CatalogError: No run of the operation has such a flag or metric.
     """
     found = [s for s in _with_flags(data, operation, flags) if s.objectives]
+    if metric and found:
+        _check_known(operation, "metric", metric, {n for s in found for n in cells.further(s)})
     setting = (
         max(found, key=lambda s: (len(s.finished), s.newest or 0)) if flags and found else None
     )
@@ -139,13 +146,24 @@ def _rounded(*values_: float) -> list[str]:
     ]
 
 
+def _check_known(operation: str, kind: str, name: str, known: Collection[str]) -> None:
+    """Raise a CatalogError if a name in a template is none of those that an operation's runs have."""
+    if name not in known:
+        raise CatalogError(f"no run of {operation} has a {kind} {name}{suggestion(name, known)}")
+
+
 def _with_flags(data: PageData, operation: str, flags: dict[str, Any]) -> list[Setting]:
+    grouped = settings.settings(data, operation)
+    known = {name.replace("-", "_") for s in grouped for run in s.members for name in run.flags}
+    for name in flags if grouped else ():
+        _check_known(operation, "flag", name.replace("-", "_"), known)
+
     def fits(run: RunRecord) -> bool:
         return all(
             run.flags.get(k.replace("_", "-"), run.flags.get(k)) == v for k, v in flags.items()
         )
 
-    return [s for s in settings.settings(data, operation) if fits(s.members[0])]
+    return [s for s in grouped if fits(s.members[0])]
 
 
 def over_settings(data: PageData, operations: Sequence[str]) -> str:
@@ -239,6 +257,9 @@ def is_replicated(data: PageData, operation: str) -> bool | None:
 
 def sweep(data: PageData, operations: Sequence[str], x: str, y: str) -> str:
     """Return which value of a flag is best, on how many lines of a sweep it is so, and whether that is determined."""
+    runs = [run for name in operations for s in settings.settings(data, name) for run in s.members]
+    for flag in filter(None, (x, y) if runs else ()):
+        _check_known(", ".join(operations), "flag", flag, {f for run in runs for f in run.flags})
     found = [line for line in matrices.lines(data, operations, x, y) if line.best is not None]
     if not found:
         return "**No run has finished.**"

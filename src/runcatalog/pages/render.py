@@ -27,6 +27,7 @@ from runcatalog.pages.tables import (
     stored_tables,
 )
 from runcatalog.pages.tables.page_data import PageData
+from runcatalog.query.fields import suggestion
 from runcatalog.text import links, markdown, sentences, terminal
 
 if TYPE_CHECKING:
@@ -247,6 +248,13 @@ class Catalog:
             for record in self._runs(operations)
             if metric in record.metrics or fitting(metric, list(record.metrics))
         ]
+        finished = [r for r in self._runs(operations) if r.status == FINISHED and r.metrics]
+        if finished and not runs:
+            known = {name for record in finished for name in record.metrics}
+            raise CatalogError(
+                f"figure {name!r}: no run of {', '.join(_list(operations))} has a metric {metric}"
+                f"{suggestion(metric, known)}"
+            )
         shown = metric.partition("*")[2].strip("/ ") if "*" in metric else metric
         palette = Palette.read(self.project.experiments)
         declared = [
@@ -491,7 +499,7 @@ class Catalog:
             raise CatalogError(f"{path}: {error.strerror}") from None
         except jinja2.TemplateSyntaxError as error:
             raise CatalogError(f"{path}: line {error.lineno}: {error.message}") from None
-        except (jinja2.TemplateError, TypeError, UnicodeDecodeError) as error:
+        except (jinja2.TemplateError, TypeError, UnicodeDecodeError, CatalogError) as error:
             raise CatalogError(f"{path}: {error}") from None
 
     def _operations_by_study(self) -> dict[str, list[str]]:

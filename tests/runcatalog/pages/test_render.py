@@ -187,6 +187,27 @@ def test_a_wrong_template_is_named(project, template, words):
         joined(render.Catalog(project, []))
 
 
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ('{{ value("toy:train", lrr=0.1) }}', "has a flag lrr, did you mean lr?"),
+        ('{{ value("toy:train", "scoer", lr=0.1) }}', "has a metric scoer, did you mean score?"),
+        ('{{ cell("toy:train", "a", "b", lrr=0.1) }}', "has a flag lrr"),
+        ('{{ finding(["toy:train"], x="lrr", y="seed") }}', "has a flag lrr"),
+        ('{{ figure("loss", ["toy:train"], "lss") }}', "has a metric lss, did you mean loss?"),
+    ],
+)
+def test_a_name_that_no_run_has_is_an_error_of_the_template(project, make, template, words):
+    (project.experiments / "toy" / "catalog.md.j2").write_text(template)
+    objective = {"name": "x", "value": 1.0, "also": [{"name": "score", "value": 2.0}]}
+    run = make(1, lr=0.1, seed=1, result={"objective": objective})
+    run = run.with_points({"loss": [(1, 0.5), (2, 0.25)]})
+    with pytest.raises(CatalogError, match=re.escape(words)) as error:
+        joined(render.Catalog(project, [run]))
+    assert "catalog.md.j2" in str(error.value)
+    joined(render.Catalog(project, []))  # before the first run the names cannot be known
+
+
 def test_seeds_share_a_row(project, make):
     template = '{{ table(["toy:train"], flags=["lr"]) }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)
