@@ -1,7 +1,8 @@
 """Records in memory behind the interface of an MLflow reader."""
 
 from runcatalog.model import values
-from runcatalog.store.run_rows import Reader, StoredRun, encode, tags_of
+from runcatalog.record.delivery.names import encode
+from runcatalog.store.run_rows import Reader, StoredRun, tags_of
 
 
 class MemoryReader(Reader):

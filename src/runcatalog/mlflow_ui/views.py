@@ -17,8 +17,8 @@ from typing import Any
 from runcatalog.analysis import groups
 from runcatalog.model.guild_columns import FLAG, Column, last_value_columns
 from runcatalog.model.run_record import FINISHED, RunRecord
+from runcatalog.record.delivery.names import encode
 from runcatalog.store import compat
-from runcatalog.store.run_rows import encode
 
 TAG = compat.SHARED_VIEW
 MAX_TAG = 20000  # characters; limit of an experiment's tag in MLflow

@@ -17,6 +17,7 @@ import fcntl
 import json
 import math
 import os
+import posixpath
 import shutil
 import stat
 import tempfile
@@ -642,7 +643,15 @@ def _non_finite_text(value: float) -> str:
     return "Infinity" if value > 0 else "-Infinity"
 
 
-def _check_name(name: str) -> None:
+def is_metric_name(name: str) -> bool:
+    """Return whether MLflow takes a metric of this name, which must also be a normal path."""
     usable = all(letter.isalnum() or letter in _NAME_CHARACTERS for letter in name)
-    if not name or not usable or len(name) > 250 or name.startswith("/") or ".." in name:
-        raise ValueError(f"metric {name!r}: use letters, digits and _ - . / : and spaces")
+    is_path = posixpath.normpath(name) == name and name != "." and ".." not in name
+    return usable and is_path and len(name) <= 250 and not name.startswith("/")
+
+
+def _check_name(name: str) -> None:
+    if not is_metric_name(name):
+        raise ValueError(
+            f"metric {name!r}: use letters, digits and _ - . : and spaces, / only between parts of the name"
+        )

@@ -19,15 +19,14 @@ from runcatalog.record.delivery.mlflow_client import (
     one_line_errors,
     tracking_uri,
 )
+from runcatalog.record.delivery.names import decode, encode
 from runcatalog.record.delivery.points_in_mlflow import last_steps
 from runcatalog.store import compat
 from runcatalog.store.run_rows import (
     IDS,
     Reader,
     StoredRun,
-    decode,
     digest,
-    encode,
     groups,
     params_of,
     point_order,

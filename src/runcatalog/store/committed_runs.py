@@ -11,7 +11,8 @@ import orjson
 
 from runcatalog.model.record_files import read
 from runcatalog.model.run_record import Point, from_json, to_json
-from runcatalog.store.run_rows import Reader, StoredRun, encode, params_of, tags_of
+from runcatalog.record.delivery.names import encode
+from runcatalog.store.run_rows import Reader, StoredRun, params_of, tags_of
 
 _DIGITS = 8  # of a run's id that the name of its file begins with
 _PREFIX = "record "  # of the ids that stand in for MLflow's

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 from runcatalog.guild.runs import is_automatic
@@ -18,14 +17,12 @@ from runcatalog.model.marks import unmarked
 from runcatalog.model.record_files import dumps
 from runcatalog.model.run_record import MARKS, RUNNING, STATUSES, Point, RunRecord
 from runcatalog.record.delivery.hidden_tags import plain_names, stored_name
+from runcatalog.record.delivery.names import decode, encode
 from runcatalog.record.delivery.points_in_mlflow import POINTS, has_fewer
 
 IDS = 400  # runs per query of points; SQLite allows 999 variables
 _TAG = 7900  # characters; MLflow truncates tags at 8000
-_KEY = 240  # characters; MLflow takes 250
 _ID = re.compile(r"[0-9a-f]{8,32}")
-_PLAIN = re.compile(r"[A-Za-z0-9_\-. :/]")
-_ESCAPE = re.compile(r"_x([0-9A-F]{1,6})_")
 _TEXT_TAGS = ("operation", "label", "reason", "reported_by", "machine", "gpu", "host_cpu", "dirty")
 
 
@@ -282,25 +279,6 @@ def _number(value: float | None) -> float:
 def digest(record: RunRecord) -> str:
     """Return a digest of a record's text without its marks, which do not make it another record."""
     return hashlib.sha256(dumps(unmarked(record)).encode()).hexdigest()[:16]
-
-
-@lru_cache(10_000)
-def encode(name: str) -> str:
-    """Return a name in the characters that MLflow allows; :func:`decode` is the inverse."""
-    escaped = name.replace("_x", "_x5F_x")  # otherwise it would be decoded as an escape
-    shown = "".join(c if _PLAIN.fullmatch(c) else f"_x{ord(c):X}_" for c in escaped)
-    odd = posixpath.normpath(shown) != shown or shown.startswith(("/", "."))
-    if odd or not shown.strip() or shown != shown.strip():
-        shown = re.sub("[./ ]", lambda m: f"_x{ord(m[0]):X}_", shown)
-    if len(shown) > _KEY:
-        shown = f"{shown[: _KEY - 20]}_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
-    return shown or "_x_"
-
-
-@lru_cache(10_000)
-def decode(key: str) -> str:
-    """Return the original name of :func:`encode`."""
-    return "" if key == "_x_" else _ESCAPE.sub(lambda m: chr(int(m[1], 16)), key)
 
 
 # A single encoder: json.dumps would create one per call.

@@ -26,9 +26,10 @@ from runcatalog.record.delivery.mlflow_client import (
     sqlite_path,
     tracking_uri,
 )
+from runcatalog.record.delivery.names import decode
 from runcatalog.record.delivery.points_in_mlflow import POINTS, has_fewer
 from runcatalog.store import compat
-from runcatalog.store.run_rows import Reader, StoredRun, decode
+from runcatalog.store.run_rows import Reader, StoredRun
 
 ROWS = 500  # runs whose tags, params or metrics are read separately; reading all is as fast as more than this
 _RUNS = """

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from runcatalog.model import record_files, run_record
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.run_record import Metric, RunRecord
-from runcatalog.store.client import Store, decode, encode
+from runcatalog.record.delivery.names import decode, encode
+from runcatalog.store.client import Store
 from runcatalog.sync.imports import put_records
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

@@ -82,7 +82,10 @@ def test_a_differing_replay_is_counted_but_clocks_may_differ(tmp_path):
     file.close()
 
 
-@pytest.mark.parametrize("name", ["", "a\nb", "a=b", "x" * 251, "../up", "/root"])
+@pytest.mark.parametrize(
+    "name",
+    ["", "a\nb", "a=b", "x" * 251, "../up", "/root", "loss/", "a//b", "./a", "a/./b", "."],
+)
 def test_a_name_that_mlflow_rejects_is_rejected_at_once(tmp_path, name):
     file = journal.MetricsFile(tmp_path / "metrics.jsonl")
     with pytest.raises(ValueError, match="metric"):

@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +26,7 @@ from runcatalog.record.delivery.mlflow_client import (
     sqlite_path,
     tracking_uri,
 )
+from runcatalog.record.delivery.names import encode
 from runcatalog.record.delivery.points_in_mlflow import POINTS, PointCounts, lacks
 from runcatalog.record.delivery.tags import RESULT, run_tags
 from runcatalog.record.errors import UserError
@@ -372,7 +374,7 @@ class Publisher:
         except ValueError:
             return []
         if all(_is_int64(p.step) and _is_int64(p.time) for p in points):
-            return points
+            return [p._replace(name=_stored_name(p.name)) for p in points]
         self._refused += 1
         return []
 
@@ -499,6 +501,12 @@ def _is_unused(run: Run) -> bool:
     """Return whether no run uses a run of MLflow yet; the trials of a batch all inherit `mlflow run`'s variable."""
     empty = not run.data.metrics and "run_id" not in run.data.tags
     return empty and run.info.lifecycle_stage == "active"
+
+
+@lru_cache(10_000)
+def _stored_name(name: str) -> str:
+    """Return a metric's name in MLflow, encoded if MLflow would reject it: earlier versions logged such names."""
+    return name if journal.is_metric_name(name) else encode(name)
 
 
 def _is_int64(value: object) -> bool:

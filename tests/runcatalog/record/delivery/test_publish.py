@@ -24,8 +24,9 @@ from runcatalog.record.delivery.hidden_tags import plain_names
 from runcatalog.record.delivery.mlflow_client import MlflowError, connect, shown, tracking_uri
 from runcatalog.record.delivery.publish import Publisher, publish
 from runcatalog.record.delivery.tags import run_tags
-from runcatalog.record.journal import HIDDEN, read_json, read_points
+from runcatalog.record.journal import HIDDEN, append_line, read_json, read_points
 from runcatalog.record.lifecycle.status import status_of
+from runcatalog.store.sqlite_reader import reader
 
 LIGHT = ("--every", 0)  # no checkpoints, for which torch would be loaded
 
@@ -150,6 +151,18 @@ def test_a_copied_journal_with_nan_and_a_failure_is_sent_unchanged(project, monk
         "video.mp4",
     }
     assert (folder / "log_tail.txt").read_text().splitlines()[0] == "line 10"
+
+
+def test_a_journal_with_names_that_mlflow_rejects_is_sent(project, finished):
+    """Earlier versions wrote such names, and the lines have checksums."""
+    names = ["loss/", "a//b", "./a", "a/./b", "."]
+    values = dict.fromkeys(names, 0.5)
+    path = finished / "journal" / "metrics.jsonl"
+    append_line(path, {"t": 1, "step": 9, "m": values})
+    publish(finished)
+    (run,) = reader(tracking_uri()).runs()
+    assert {name: run.last[name] for name in names} == values
+    assert publish(finished).points == 0
 
 
 def test_trials_are_children_of_their_batch_and_a_lost_database_is_filled_again(project, finished):
