@@ -19,6 +19,7 @@ from runcatalog.guild import elsewhere
 from runcatalog.guild.side_by_side import Started, run_side_by_side
 from runcatalog.guild.side_by_side import stop as stop_processes
 from runcatalog.record.config import note_refusal
+from runcatalog.record.journal import read_json, write_json
 from runcatalog.record.lifecycle.signals import die_with_parent
 from runcatalog.record.output import messages
 from runcatalog.record.output.outcome import write_guild_result
@@ -312,7 +313,7 @@ def _new_trial(
     }
     trial_run.write_attr("search", {"kind": proposal.kind, "predicted": predicted})
     # Last, since a trial without its note counts as not completely set up.
-    trials.save(Path(trial_run.dir) / "search.json", note)
+    write_json(Path(trial_run.dir) / "search.json", note)
     return trial_run
 
 
@@ -404,7 +405,7 @@ def _exact_value(trial: Trial, objective: Objective) -> tuple[str, float]:
 
     Guild's scalar may have a generic name, and its events are rounded to 32 bits.
     """
-    result = (trials.load(Path(trial.run.dir) / "result.json") or {}).get("result") or {}
+    result = (read_json(Path(trial.run.dir) / "result.json") or {}).get("result") or {}
     own = result.get("objective") or {}
     value = own.get("value")  # may be text or missing
     if is_value(value) and math.isclose(value, trial.value, rel_tol=1e-6, abs_tol=1e-30):
@@ -415,7 +416,7 @@ def _exact_value(trial: Trial, objective: Objective) -> tuple[str, float]:
 def _write_result(batch: Any, result: dict[str, Any], started: float, reason: str) -> None:
     """Write the batch's result; `reason` is the reason of a failure, if it failed."""
     path = Path(batch.dir) / "result.json"
-    before = trials.load(path) or {}
+    before = read_json(path) or {}
     ended = time.time()
     failed = result["objective"] is None
     content = {
@@ -426,5 +427,5 @@ def _write_result(batch: Any, result: dict[str, Any], started: float, reason: st
         "ended": ended,
         "wall_seconds": before.get("wall_seconds", 0.0) + ended - started,
     }
-    trials.save(path, content)
+    write_json(path, content)
     write_guild_result(Path(batch.dir), result["summary"])

@@ -18,6 +18,7 @@ from runcatalog.guild import child_environment, elsewhere
 from runcatalog.guild.compat import BATCH
 from runcatalog.guild.runs import BATCH_RUN
 from runcatalog.guild.side_by_side import Started, run_side_by_side
+from runcatalog.record.journal import read_json
 from runcatalog.record.lifecycle.signals import die_with_parent
 from runcatalog.search import report, trials
 from runcatalog.search.core import is_value
@@ -93,7 +94,7 @@ class Progress:
 
 
 def _result(trial_run: Any) -> dict[str, Any]:
-    result = (trials.load(Path(trial_run.dir) / "result.json") or {}).get("result") or {}
+    result = (read_json(Path(trial_run.dir) / "result.json") or {}).get("result") or {}
     return result.get("objective") or {}
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from runcatalog.guild import side_by_side
+from runcatalog.record.journal import read_json, write_json
 from runcatalog.search.core import Observation, is_value
 from runcatalog.search.space import Dimension, Point, SearchError
 
@@ -26,6 +27,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 INTERRUPTED = frozenset(
     (_KEYBOARD_INTERRUPT, *(-s for s in _SIGNALS), *(128 + s for s in _SIGNALS))
 )
+_REMEDY = "restore it from a copy, or delete the run: `guild runs rm"
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,11 @@ def objective_of(batch: Any) -> Objective:
 
 
 def read(batch: Any, objective: Objective) -> list[Trial]:
-    """Return the trials of a batch by number; remove those whose set-up was interrupted."""
+    """Return the trials of a batch by number; remove those whose set-up was interrupted.
+
+    Raises:
+        SearchError: The note of a trial is damaged, or that of a trial that has begun is missing.
+    """
     from runcatalog.guild.compat import batch_util, run
 
     entries = []
@@ -87,8 +93,11 @@ def read(batch: Any, objective: Objective) -> list[Trial]:
         # Guild names the link of a trial by its id; other links are dependencies.
         if not link.is_symlink() or directory != runs_folder / link.name:
             continue
-        note = load(directory / "search.json")
+        path = directory / "search.json"
+        note = _load(path)
         if note is None:
+            if _has_begun(directory):
+                raise SearchError(f"{path} is missing: {_REMEDY} {link.name[:8]}`")
             link.unlink()
             shutil.rmtree(directory, ignore_errors=True)
             continue
@@ -99,6 +108,11 @@ def read(batch: Any, objective: Objective) -> list[Trial]:
         _trial(trial_run, note, values[0])
         for (note, trial_run), (_, values) in zip(entries, results, strict=True)
     ]
+
+
+def _has_begun(directory: Path) -> bool:
+    files = ("journal", ".guild/output", ".guild/attrs/exit_status")
+    return any((directory / name).exists() for name in files)
 
 
 def _trial(trial_run: Any, note: dict[str, Any], value: float | None) -> Trial:
@@ -117,7 +131,7 @@ def _failure(trial_run: Any, status: int, value: float | None, name: str) -> str
     if status == 0:
         return None if is_value(value) else f"no finite {name}"
     # The reason recorded by the script takes precedence over the exit status.
-    recorded_reason = (load(Path(trial_run.dir) / "result.json") or {}).get("reason")
+    recorded_reason = (read_json(Path(trial_run.dir) / "result.json") or {}).get("reason")
     if recorded_reason:
         return str(recorded_reason)
     if status < 0:
@@ -148,7 +162,7 @@ def missing_objective_hint(batch: Any, trials: Sequence[Trial], objective: Objec
             continue
         if re.search(rf"^\s*{re.escape(tag)}:", _output(trial), re.MULTILINE):
             continue  # Guild does not record a printed NaN
-        script_result = (load(Path(trial.run.dir) / "result.json") or {}).get("result") or {}
+        script_result = (read_json(Path(trial.run.dir) / "result.json") or {}).get("result") or {}
         goal = (
             "minimize"
             if (script_result.get("objective") or {}).get("goal") == "min"
@@ -190,10 +204,10 @@ def prior_observations(
     Trials count if their point is in the space and their other flags, except the seed, equal the batch's.
     """
     path = Path(batch.dir) / "prior.json"
-    entries = load(path)
+    entries = _load(path)
     if entries is None:
         entries = [] if mode == "batch" else _earlier_results(batch, dimensions, objective, mode)
-        save(path, entries)
+        write_json(path, entries)
     return [Observation(entry["point"], entry["value"]) for entry in entries]
 
 
@@ -248,16 +262,17 @@ def stop_orphan(trial_run: Any) -> None:
         side_by_side.stop([process])
 
 
-def load(path: Path) -> Any:
-    """Return the JSON in a file; None if it is missing or incomplete."""
+def _load(path: Path) -> Any:
+    """Return the JSON in a file; None if it is missing.
+
+    Raises:
+        SearchError: It cannot be read.
+    """
     try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
         return None
-
-
-def save(path: Path, data: Any) -> None:
-    """Write JSON atomically."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n")
-    temporary.replace(path)
+    except (OSError, ValueError) as error:
+        raise SearchError(
+            f"{path} cannot be read ({error}): {_REMEDY} {path.parent.name[:8]}`"
+        ) from None
