@@ -102,10 +102,16 @@ def save_checkpoint(
         manifest |= {"run": run_id} | ({"metrics": dict(metrics)} if metrics else {})
         write_json(temporary / MANIFEST, manifest)
         with commit():
+            # Also a name of this step, so that readers find one of the two at any time.
+            replaced = folder / f"0{path.name}"
             if path.exists():
-                shutil.rmtree(path)
+                shutil.rmtree(replaced, ignore_errors=True)
+                os.rename(path, replaced)
             os.rename(temporary, path)
             sync_directory(folder)
+            if replaced.exists():
+                os.rename(replaced, temporary)
+                shutil.rmtree(temporary, ignore_errors=True)
             if keep is not None:
                 for old in checkpoints_in(folder)[max(keep, 1) :]:
                     shutil.rmtree(old, ignore_errors=True)
@@ -199,8 +205,8 @@ def find_checkpoint(path: str | os.PathLike[str], step: int | None = None) -> Pa
     folder = given / "checkpoints" if (given / "checkpoints").is_dir() else given
     checkpoints = checkpoints_in(folder)
     if step is not None:
-        requested = folder / f"{step:08d}"
-        if requested not in checkpoints:
+        requested = next((path for path in checkpoints if int(path.name) == step), None)
+        if requested is None:
             steps = (
                 ", ".join(str(int(checkpoint.name)) for checkpoint in reversed(checkpoints))
                 or "none"
@@ -225,7 +231,8 @@ def checkpoints_in(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     checkpoints = [path for path in folder.iterdir() if path.name.isdecimal() and path.is_dir()]
-    return sorted(checkpoints, key=lambda path: int(path.name), reverse=True)
+    # The longer name is of a checkpoint that was being replaced.
+    return sorted(checkpoints, key=lambda path: (int(path.name), -len(path.name)), reverse=True)
 
 
 def check_files(path: Path) -> None:

@@ -1,11 +1,15 @@
 """Checkpoints: bit-exact round trip, atomic writes, no unpickling of code."""
 
+import itertools
 import os
+import signal
+import sys
 
 import numpy as np
 import pytest
 import torch
 
+from forked import killed
 from runcatalog import record
 from runcatalog.record.training.checkpoint import newest_checkpoint, save_checkpoint
 
@@ -51,6 +55,31 @@ def test_only_the_newest_remain(tmp_path):
     for step in range(6):
         save_checkpoint(tmp_path, step, {"a": torch.tensor([step])}, {}, keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["00000004", "00000005"]
+
+
+@pytest.mark.parametrize("change", range(8))
+def test_a_kill_while_a_checkpoint_is_replaced_leaves_the_old_or_the_new_one(tmp_path, change):
+    def save(value):
+        save_checkpoint(tmp_path, 5, {"a": torch.tensor([value])}, {}, keep=1)
+
+    def replace():
+        changes = itertools.count()
+
+        def kill(event, _):
+            if event in ("os.rename", "os.remove", "os.rmdir") and next(changes) == change:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(kill)
+        save(2)
+
+    save(1)
+    killed(replace)
+    expected = 1 if change < 3 else 2
+    for loaded in (record.load_checkpoint(tmp_path, 5), newest_checkpoint(tmp_path)):
+        assert (loaded.step, loaded.tensors["a"].item()) == (5, expected)
+    save(3)
+    assert record.load_checkpoint(tmp_path).tensors["a"].item() == 3
+    assert [path.name for path in tmp_path.glob("[!.]*")] == ["00000005"]
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "state.pt", "checkpoint.json"])
