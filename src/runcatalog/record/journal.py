@@ -143,7 +143,7 @@ class MetricsFile:
             OSError: The file cannot be written, for example on a full disk.
             ValueError: MLflow would reject a name, or a step is not a non-negative integer.
         """
-        step = _checked_step(step)
+        step = checked_step(step)
         new = {name: value for name, value in metrics.items() if self._is_new(name, step, value)}
         if new:
             values = {
@@ -259,7 +259,12 @@ def _own_copy(path: Path) -> int:
     return file
 
 
-def _checked_step(step: float) -> int:
+def checked_step(step: Any) -> int:
+    """Return a step as an integer.
+
+    Raises:
+        ValueError: It is not a whole number from 0 on.
+    """
     try:
         integer = int(step)
     except (TypeError, ValueError, OverflowError):

@@ -330,8 +330,7 @@ class Run:
         assert self._metrics is not None
         objective = result.get("objective") or {}
         if objective.get("value") is not None:
-            at = self._metrics.last_step if objective.get("at") is None else objective["at"]
-            self.log({"objective": objective["value"]}, at)
+            self.log({"objective": objective["value"]}, self._step_of(objective))
         if not self._weights:
             from runcatalog.record.training.checkpoint import newest_checkpoint
 
@@ -345,6 +344,14 @@ class Run:
             written = self._end(signals.End(signals.FINISHED, ""), self._with_evaluation(result))
             self._finished = True
         return written
+
+    def _step_of(self, objective: Mapping[str, Any]) -> int:
+        """Return the step of the objective; the last one if `at` is no step, such as a fraction of an epoch."""
+        assert self._metrics is not None
+        try:
+            return journal.checked_step(objective.get("at"))
+        except ValueError:
+            return self._metrics.last_step
 
     def _open(self) -> None:
         self._journal.mkdir(parents=True, exist_ok=True)

@@ -165,12 +165,18 @@ def test_a_new_run_without_guild_lies_in_the_project(project):
 
 
 @pytest.mark.parametrize(
-    ("at", "step"), [({"at": 0}, 0), ({"at": 5}, 5), ({"at": None}, 2), ({}, 2)]
+    ("at", "step"),
+    [
+        *[({"at": 0}, 0), ({"at": 5}, 5), ({"at": None}, 2), ({}, 2)],
+        *[({"at": 2.5}, 2), ({"at": -1}, 2), ({"at": "the end"}, 2)],
+    ],
 )
 def test_the_objective_is_a_point_where_it_was_reached(project, at, step):
     with record.start(record.Config(), study="toy") as run:
         run.log({"loss": 1.0}, 2)
-        run.finish({"objective": {"name": "loss", "value": 3.0} | at})
+        written = run.finish({"objective": {"name": "loss", "value": 3.0} | at})
+    assert written["status"] == "FINISHED"
+    assert written["result"]["objective"] == {"name": "loss", "value": 3.0} | at
     points = read_points(run.directory / "journal" / "metrics.jsonl")
     assert [(point.step, point.value) for point in points if point.name == "objective"] == [
         (step, 3.0)
