@@ -39,10 +39,13 @@ class Progress:
     def __init__(self, batch: Any, flags: Sequence[Mapping[str, Any]]) -> None:
         self._batch = batch
         self._count = len(flags)
-        self._points = [
-            {n: v for n, v in each.items() if any(other.get(n) != v for other in flags)}
-            for each in flags
-        ]
+        names = {name for each in flags for name in each}
+        varying = {n for n in names if any(each.get(n) != flags[0].get(n) for each in flags)}
+        self._points = [{n: v for n, v in each.items() if n in varying} for each in flags]
+        # Of the trials that have ended, by number: read once each.
+        self._statuses: dict[int, int] = {}
+        self._objectives: dict[int, dict[str, Any]] = {}
+        self._scalars: dict[int, float | None] = {}
         self._runs: list[Any] = []
 
     def start(self, trial_run: Any) -> None:
@@ -69,47 +72,53 @@ class Progress:
 
     def _ended(self) -> tuple[list[Trial], Objective | None]:
         """Return the finished trials, and the objective of their values; None without a value."""
-        own = [_own_objective(run) for run in self._runs]
-        objective = next(filter(None, own), None)
-        values: Sequence[Any]
-        if objective is not None:
-            values = [_own_value(run, objective.name) for run in self._runs]
-        elif self._runs:
-            from runcatalog.guild.compat import batch_util
-
+        for number, run in enumerate(self._runs, 1):
+            if number not in self._statuses and (status := run.get("exit_status")) is not None:
+                self._statuses[number] = status
+                self._objectives[number] = _own_objective(run)
+        numbers = sorted(self._statuses)
+        own = [self._objectives[number] for number in numbers]
+        stated = next((o for o in own if o.get("name") and is_value(o.get("value"))), None)
+        values: Mapping[int, Any]
+        if stated is not None:
+            name = stated["name"]
+            objective = Objective(name, (None, name, None), stated.get("goal") != "min")
+            values = {
+                number: each.get("value") if each.get("name") == name else None
+                for number, each in zip(numbers, own, strict=True)
+            }
+        elif numbers:
             try:
                 objective = trials.objective_of(self._batch)
             except SearchError:  # of several scalars
                 return [], None
-            results = batch_util.trial_results_for_runs(self._runs, [objective.column])
-            values = [scalars[0] for _, scalars in results]
+            values = self._read_scalars(numbers, objective)
         else:
             return [], None
         ended = [
-            Trial(run, number, self._points[number - 1], "done", value)
-            for number, (run, value) in enumerate(zip(self._runs, values, strict=True), 1)
-            if run.get("exit_status") == 0 and is_value(value) and number <= self._count
+            Trial(self._runs[number - 1], number, self._points[number - 1], "done", values[number])
+            for number in numbers
+            if self._statuses[number] == 0 and is_value(values[number]) and number <= self._count
         ]
         return ended, objective if ended else None
 
+    def _read_scalars(
+        self, numbers: Sequence[int], objective: Objective
+    ) -> dict[int, float | None]:
+        """Return the values of the objective that Guild has of ended trials, by number."""
+        from runcatalog.guild.compat import batch_util
 
-def _result(trial_run: Any) -> dict[str, Any]:
+        new = [number for number in numbers if number not in self._scalars]
+        runs = [self._runs[number - 1] for number in new]
+        results = batch_util.trial_results_for_runs(runs, [objective.column])
+        self._scalars |= {n: scalars[0] for n, (_, scalars) in zip(new, results, strict=True)}
+        return self._scalars
+
+
+def _own_objective(trial_run: Any) -> dict[str, Any]:
+    """Return the objective in a trial's result; {} without one."""
     result = (read_json(Path(trial_run.dir) / "result.json") or {}).get("result") or {}
     return result.get("objective") or {}
-
-
-def _own_objective(trial_run: Any) -> Objective | None:
-    """Return the objective of a trial's result; None without one."""
-    result = _result(trial_run)
-    name = result.get("name")
-    if not name or not is_value(result.get("value")):
-        return None
-    return Objective(name, (None, name, None), result.get("goal") != "min")
-
-
-def _own_value(trial_run: Any, name: str) -> float | None:
-    result = _result(trial_run)
-    return result.get("value") if result.get("name") == name else None
 
 
 @contextlib.contextmanager

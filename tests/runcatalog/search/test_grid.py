@@ -1,0 +1,69 @@
+"""Progress of Guild's own batches: the work per trial does not grow with the number of trials."""
+
+import json
+import sys
+from collections import Counter
+
+import pytest
+
+from runcatalog.guild.compat import run
+from runcatalog.search.grid import Progress
+
+COUNT = 12
+
+
+class Value:
+    """A flag's value that counts comparisons."""
+
+    compared = 0
+
+    def __ne__(self, other):
+        Value.compared += 1
+        return self is not other
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Count how often each file below `tmp_path` is opened, by name."""
+    counts, is_on = Counter(), True
+
+    def count(event, arguments):
+        if is_on and event == "open" and str(arguments[0]).startswith(str(tmp_path)):
+            counts[str(arguments[0])] += 1
+
+    sys.addaudithook(count)
+    yield counts
+    is_on = False
+
+
+def end(directory, value):
+    """Write what a trial leaves that has ended."""
+    (directory / ".guild" / "attrs" / "exit_status").write_text("0")
+    objective = {"name": "loss", "value": value, "goal": "min"}
+    (directory / "result.json").write_text(json.dumps({"result": {"objective": objective}}))
+
+
+def test_a_trial_that_has_ended_is_read_once(tmp_path, opened, capsys):
+    directories = [tmp_path / name for name in ("batch", *map(str, range(COUNT)))]
+    for directory in directories:
+        (directory / ".guild" / "attrs").mkdir(parents=True)
+    batch, *runs = [run.for_dir(str(directory)) for directory in directories]
+    progress = Progress(batch, [{"lr": 0.1 * number, "seed": 1} for number in range(COUNT)])
+    for number, each in enumerate(runs):
+        progress.start(each)
+        end(directories[number + 1], 2.0 - 0.1 * number)
+    progress.end()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"batch: trial 1 of {COUNT}, lr 0.0"
+    assert lines[2].endswith("lr 0.2; best so far 1.9 in trial 2")
+    assert lines[COUNT] == f"batch: {COUNT} of {COUNT} trials finished"
+    results = {path: count for path, count in opened.items() if path.endswith("result.json")}
+    assert len(results) == COUNT
+    assert set(results.values()) == {2}  # by this test, to write it, and by the batch
+
+
+def test_varying_flags_are_found_with_one_comparison_per_trial():
+    same = Value()
+    progress = Progress(None, [{"seed": same, "lr": number} for number in range(100)])
+    assert progress._points[7] == {"lr": 7}
+    assert Value.compared <= 200
