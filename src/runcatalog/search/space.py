@@ -128,6 +128,8 @@ def from_flags(flags: Mapping[str, Any]) -> list[Dimension]:
 
 def _dimension(name: str, value: Any) -> Dimension | None:
     if isinstance(value, list):
+        if any(isinstance(choice, list | dict) for choice in value):
+            raise SearchError(f"{name}={value}: each choice must be a number, a text or a switch")
         choices = tuple(dict.fromkeys(value))
         return Dimension(name, "choice", choices=choices) if len(choices) > 1 else None
     function = _function(value)

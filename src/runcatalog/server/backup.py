@@ -127,9 +127,10 @@ def _unpack(path: Path, target: Path) -> None:
                 if (
                     not (member.isfile() or member.isdir())
                     or ".." in parts
+                    or not parts
                     or parts[0] not in names
                 ):
-                    raise UserError(f"{path}: {member.name} is nothing of a backup")
+                    raise UserError(f"{path} is no backup of a server: it contains {member.name}")
                 archive.extract(member, target, set_attrs=False, **_FILTER)
     except (tarfile.TarError, OSError) as error:
         raise UserError(f"{path} is no backup of a server ({error})") from None

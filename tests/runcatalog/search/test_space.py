@@ -44,6 +44,8 @@ def test_guilds_notation():
         ("uniform[a:b]", "LOW:HIGH"),
         ("[0.0:1.0:2.0]", "first value"),
         ("[nan:1.0]", "lower bound"),
+        ([[1, 2], [3]], "each choice"),
+        ([{"a": 1}, 2], "each choice"),
     ],
 )
 def test_a_wrong_range_is_a_one_line_error_that_names_the_flag(flag, message):
