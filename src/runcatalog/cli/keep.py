@@ -116,7 +116,8 @@ def forget(options: argparse.Namespace) -> int:
             store.tag(run.id, mark_tags(marked(run.record, why, by)))
     mark = f"superseded by {by[:8]}" if by else "retracted"
     for run in dict.fromkeys(chosen):
-        print(f"{run[:8]}  {known[run].operation}  {mark}")
+        operation = known[run].operation if run in known else "batch"  # of trials, without a record
+        print(f"{run[:8]}  {operation}  {mark}")
     return 0
 
 

@@ -100,6 +100,18 @@ def test_a_batch_is_marked_with_its_trials_and_ranked_no_more(lab, make):
     assert "the whole" not in lab.inside("search superseded_by=00000004")
 
 
+def test_the_trials_of_a_batch_without_a_record_are_marked(shell, make):
+    folder = shell.root / "experiments" / "records"
+    write_all([make(i, value=0.5, batch=make(1).run) for i in (2, 3)], folder)
+    output = shell.inside("forget 00000001 --why bug")
+    assert output.splitlines() == [
+        "00000001  batch  retracted",
+        "00000002  toy:train  retracted",
+        "00000003  toy:train  retracted",
+    ]
+    assert {read(path).retracted for path in folder.glob("*/*.json")} == {"bug"}
+
+
 def test_a_trial_that_is_retracted_is_left_out_of_its_batch(lab):
     lab.inside("forget 00000002 --why bug")
     lab.inside("render")
