@@ -115,6 +115,8 @@ def propose(
 ) -> Proposal | None:
     """Return the point for trial `index` (from 0); None when every point of the space has been tried.
 
+    A space with a real dimension also counts as exhausted if many random points of it have all been tried.
+
     `pending` are the points of trials with a smaller index that have not ended; none of them is
     proposed again. The first fit waits until `random_starts` trials have ended.
 
@@ -128,9 +130,11 @@ def propose(
     random_state = _random_state(settings.seed, index)
     values = [observation.value for observation in history if observation.value is not None]
     if settings.method == "random":
-        return Proposal(_random_point(dimensions, index, settings, tried), "random", random_state)
+        point = _random_point(dimensions, index, settings, tried)
+        return None if point is None else Proposal(point, "random", random_state)
     if index - len(pending) < settings.random_starts or len(values) < 2:
-        return Proposal(_initial_point(dimensions, index, settings, tried), "initial", random_state)
+        point = _initial_point(dimensions, index, settings, tried)
+        return None if point is None else Proposal(point, "initial", random_state)
     return _gp_proposal(dimensions, history, settings, random_state, tried, pending)
 
 
@@ -146,7 +150,7 @@ def _random_state(seed: int, index: int) -> int:
 
 def _initial_point(
     dimensions: Sequence[Dimension], index: int, settings: Settings, tried: set
-) -> Point:
+) -> Point | None:
     """Return point `index` of a scrambled Sobol sequence, which covers the space evenly."""
     from scipy.stats import qmc
 
@@ -164,14 +168,14 @@ def _initial_point(
 
 def _random_point(
     dimensions: Sequence[Dimension], index: int, settings: Settings, tried: set
-) -> Point:
-    """Return an untried point, uniform on the (log) scale of every dimension."""
+) -> Point | None:
+    """Return an untried point, uniform on the (log) scale of every dimension; None if none is found."""
     for point in _random_points(dimensions, settings.seed, index, MAX_DRAWS):
         if key(dimensions, point) not in tried:
             return point
     rng = np.random.default_rng([settings.seed, index, 1])
     untried = [point for point in _all_points(dimensions) if key(dimensions, point) not in tried]
-    return untried[rng.integers(len(untried))]
+    return untried[rng.integers(len(untried))] if untried else None
 
 
 def _point_at(dimensions: Sequence[Dimension], fractions: np.ndarray) -> Point:
@@ -187,7 +191,9 @@ def _random_points(
 
 
 def _all_points(dimensions: Sequence[Dimension]) -> Iterator[Point]:
-    """Return all points of a discrete space."""
+    """Return all points of a discrete space; none if a dimension is real."""
+    if any(d.kind == "real" for d in dimensions):
+        return iter(())
     values = [
         d.choices if d.kind == "choice" else range(int(d.low), int(d.high) + 1) for d in dimensions
     ]
@@ -324,7 +330,7 @@ def _gp_proposal(
     random_state: int,
     tried: set,
     pending: Sequence[Point],
-) -> Proposal:
+) -> Proposal | None:
     import skopt  # noqa: F401  (threadpool_limits affects only libraries that are loaded already)
     from threadpoolctl import threadpool_limits
 
@@ -341,8 +347,10 @@ def _gp_proposal(
         else:
             surrogate = _Surrogate(dimensions, history, settings, random_state)
             point = surrogate.ask()
-        if any(_close(dimensions, point, observation.point) for observation in history):
+        if point and any(_close(dimensions, point, o.point) for o in history):
             point = _best_untried(surrogate, random_state, tried)
+        if point is None:
+            return None
         mean, std = surrogate.predict([point])
         kernel, hyperparameters = surrogate.hyperparameters()
         return Proposal(
@@ -363,7 +371,7 @@ def _believers_point(
     pending: Sequence[Point],
     random_state: int,
     tried: set,
-) -> Point:
+) -> Point | None:
     """Return the point with the best acquisition that a local search finds away from all trials."""
     dimensions = surrogate.dimensions
     if size(dimensions) <= MAX_CANDIDATES:
@@ -416,8 +424,8 @@ def _close(dimensions: Sequence[Dimension], a: Point, b: Point) -> bool:
     return all(d.distance(a[d.name], b[d.name]) < RESOLUTION for d in dimensions)
 
 
-def _best_untried(surrogate: _Surrogate, random_state: int, tried: set) -> Point:
-    """Return the untried point with the best acquisition, if its optimum has been tried already.
+def _best_untried(surrogate: _Surrogate, random_state: int, tried: set) -> Point | None:
+    """Return the untried point with the best acquisition, if its optimum has been tried already; None without any.
 
     Candidates from a continuous space are too few to fall close to a tried point.
     """
@@ -434,6 +442,8 @@ def _best_untried(surrogate: _Surrogate, random_state: int, tried: set) -> Point
                 MAX_CANDIDATES,
             )
         )
+    if not candidates:
+        return None
     return candidates[int(np.argmax(surrogate.acquisition(candidates)))]
 
 

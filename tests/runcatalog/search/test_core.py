@@ -191,6 +191,22 @@ def test_a_discrete_space_is_exhausted_without_repeats(method):
     assert len({key(space, observation.point) for observation in history}) == 10
 
 
+@pytest.mark.parametrize("method", ["gp", "random"])
+@pytest.mark.parametrize("parallel", [0, 1])
+@pytest.mark.parametrize(("low", "high"), [(0.999999, 0.9999995), (0.1, 0.1000001), (2.0, 2.00004)])
+def test_a_narrow_real_range_is_exhausted_without_repeats(method, parallel, low, high):
+    """Trials get six significant digits, so such a range has few different values."""
+    space = [Dimension("x", "real", low, high), Dimension("c", "choice", choices=("a", "b"))]
+    options = Settings(method, random_starts=2)
+    history = search(20, options, space, lambda p: p["x"] + (p["c"] == "a"))[1]
+    points = [observation.point for observation in history]
+    assert 2 <= len(points) < 20
+    assert len({key(space, point) for point in points}) == len(points)
+    assert all(low <= point["x"] <= high for point in points)
+    count = len(points) - parallel
+    assert propose(space, history[:count], len(points), options, points[count:]) is None
+
+
 def test_proposals_keep_a_distance_from_the_best_point():
     """With the minimum in a corner, expected improvement alone would repeat that corner."""
     space = [Dimension("x", "real", 0, 1), Dimension("y", "real", 0, 1)]
