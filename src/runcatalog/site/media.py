@@ -10,6 +10,7 @@ from pathlib import Path
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages.render import Catalog
+from runcatalog.record.untrusted import inside
 
 MAX_BYTES = 8 << 20  # of a video or picture
 VIDEOS = (".mp4", ".webm")
@@ -46,7 +47,7 @@ def recorded(home: Path | None, records: Sequence[RunRecord]) -> dict[str, list[
     for record in records if home is not None else ():
         directory = home / "runs" / record.run
         found = sorted(directory.glob("*")) + sorted(directory.glob("[!.]*/*"))
-        files = [path for path in found if _is_shown(path)]
+        files = [path for path in found if _is_shown(path) and inside(directory, path)]
         if files:
             by_run[record.run] = files
     return by_run
@@ -57,7 +58,6 @@ def _is_shown(path: Path) -> bool:
         path.suffix.lower() in (*VIDEOS, *PICTURES)
         and _NAME.fullmatch(path.name) is not None
         and path.is_file()
-        and not path.is_symlink()
         and path.stat().st_size <= MAX_BYTES
     )
 

@@ -12,7 +12,7 @@ import tomllib
 import pytest
 
 from runcatalog.model.record_files import write_all
-from runcatalog.site import columns
+from runcatalog.site import columns, media
 from runcatalog.site.write import ROOM, SCRIPTS, STYLES, Site
 
 
@@ -119,6 +119,19 @@ def test_figures_videos_and_pictures_of_a_run(browser, shell, make):
     assert page.locator(".media img").count() == 1
     browser.go(page, "#/run/ba7c")
     assert page.locator(".media img").count() == 1
+
+
+def test_files_outside_of_a_run_are_not_published(tmp_path, make):
+    record = make(1)
+    directory, private = tmp_path / "runs" / record.run, tmp_path / "private"
+    for path in (private / "passport.png", directory / "pics/own.png", directory / "first.png"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"\0")
+    (directory / "linked").symlink_to(private)
+    (directory / "passport.png").symlink_to(private / "passport.png")
+    (directory / "pics/passport.png").symlink_to(private / "passport.png")
+    found = media.recorded(tmp_path, [record])
+    assert found == {record.run: [directory / "first.png", directory / "pics/own.png"]}
 
 
 def test_a_watched_page_shows_a_run_of_this_machine_as_it_ends(browser, shell, records):
