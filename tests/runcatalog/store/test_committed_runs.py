@@ -1,12 +1,15 @@
 """Committed records are read as they are read from MLflow after an import."""
 
+import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from runcatalog.analysis import find_runs
-from runcatalog.model.record_files import read
+from runcatalog.model.errors import CatalogError
+from runcatalog.model.record_files import dumps, read
 from runcatalog.store.committed_runs import WithCommitted
 from runcatalog.store.sqlite_reader import reader
 
@@ -53,6 +56,20 @@ def test_records_are_read_as_after_an_import(folder, uri, tmp_path):
     assert alone == imported
     assert not (tmp_path / "none.db").exists()
     assert described(WithCommitted(reader(uri), folder)) == imported  # nothing twice
+
+
+@pytest.mark.parametrize("curve", [[], None, "0", [["one", 0.5]], [0.5]])
+def test_a_damaged_record_is_named(tmp_path, make, curve):
+    path = tmp_path / "records" / "toy" / "00000001.json"
+    path.parent.mkdir(parents=True)
+    metric = {"last": 0.5, "best": 0.5, "step_of_best": 1, "curve": [[1, 0.5]]}
+    content = json.loads(dumps(make(1)))
+    source = WithCommitted(reader(f"sqlite:///{tmp_path}/none.db"), tmp_path / "records")
+    path.write_text(json.dumps(content | {"metrics": {"loss": metric}}))
+    assert [run.last for run in source.runs()] == [{"loss": 0.5}]
+    path.write_text(json.dumps(content | {"metrics": {"loss": metric | {"curve": curve}}}))
+    with pytest.raises(CatalogError, match=re.escape(f"{path}: ")):
+        source.runs()
 
 
 def test_a_query_finds_the_same_runs(folder, uri, tmp_path):
