@@ -59,6 +59,12 @@ class Progress:
         number = f"batch: trial {len(self._runs)} of {self._count}"
         print(f"{number}{', ' if flags else ''}{flags}{best}", flush=True)
 
+    def has_ended(self, trial_run: Any) -> None:
+        """Read a trial again, since the exit status of one on another machine may be copied before its result."""
+        number = self._runs.index(trial_run) + 1
+        for known in (self._statuses, self._objectives, self._scalars):
+            known.pop(number, None)
+
     def end(self) -> None:
         """Print the table; nothing if no trial was started, as when trials are staged."""
         if not self._runs:
@@ -176,6 +182,7 @@ def _run_elsewhere(batch_run: Any, flags: Sequence[Mapping[str, Any]], progress:
         return not ends
 
     def has_ended(directory: Path, code: int) -> None:
+        progress.has_ended(runs[directory])
         status = runs[directory].get("exit_status")
         try:
             batch_util.handle_trial_system_exit(

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -36,22 +37,30 @@ def opened(tmp_path):
     is_on = False
 
 
-def end(directory, value):
+@pytest.fixture
+def batch(tmp_path):
+    """Return the progress of a batch, and its trials."""
+    directories = [tmp_path / name for name in ("batch", *map(str, range(COUNT)))]
+    for directory in directories:
+        (directory / ".guild" / "attrs").mkdir(parents=True)
+    batch, *runs = [run.for_dir(str(directory)) for directory in directories]
+    flags = [{"lr": number / 10, "seed": 1} for number in range(COUNT)]
+    return Progress(batch, flags), runs
+
+
+def end(trial, value):
     """Write what a trial leaves that has ended."""
+    directory = Path(trial.dir)
     (directory / ".guild" / "attrs" / "exit_status").write_text("0")
     objective = {"name": "loss", "value": value, "goal": "min"}
     (directory / "result.json").write_text(json.dumps({"result": {"objective": objective}}))
 
 
-def test_a_trial_that_has_ended_is_read_once(tmp_path, opened, capsys):
-    directories = [tmp_path / name for name in ("batch", *map(str, range(COUNT)))]
-    for directory in directories:
-        (directory / ".guild" / "attrs").mkdir(parents=True)
-    batch, *runs = [run.for_dir(str(directory)) for directory in directories]
-    progress = Progress(batch, [{"lr": 0.1 * number, "seed": 1} for number in range(COUNT)])
+def test_a_trial_that_has_ended_is_read_once(batch, opened, capsys):
+    progress, runs = batch
     for number, each in enumerate(runs):
         progress.start(each)
-        end(directories[number + 1], 2.0 - 0.1 * number)
+        end(each, 2.0 - 0.1 * number)
     progress.end()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"batch: trial 1 of {COUNT}, lr 0.0"
@@ -60,6 +69,22 @@ def test_a_trial_that_has_ended_is_read_once(tmp_path, opened, capsys):
     results = {path: count for path, count in opened.items() if path.endswith("result.json")}
     assert len(results) == COUNT
     assert set(results.values()) == {2}  # by this test, to write it, and by the batch
+
+
+def test_a_result_may_arrive_after_the_exit_status(batch, capsys):
+    progress, runs = batch
+    for each in runs[:2]:
+        progress.start(each)
+    end(runs[0], 0.5)
+    (Path(runs[1].dir) / ".guild" / "attrs" / "exit_status").write_text("0")
+    progress.start(runs[2])
+    end(runs[1], 0.25)
+    progress.has_ended(runs[1])
+    progress.start(runs[3])
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        f"batch: trial 3 of {COUNT}, lr 0.2; best so far 0.5 in trial 1",
+        f"batch: trial 4 of {COUNT}, lr 0.3; best so far 0.25 in trial 2",
+    ]
 
 
 def test_varying_flags_are_found_with_one_comparison_per_trial():
