@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from runcatalog.analysis import groups
 from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FINISHED, Point, RunRecord
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 GRID = 60  # steps at which the curves of several seeds are averaged
 MAX_CURVES = 10
+MAX_NAMED = 16  # curves of one run, which have a panel per method
 _REPORTED = {"linestyle": "", "marker": "D", "markersize": 6, "fillstyle": "none", "zorder": 4}
 _FLAG = re.compile(r"(\S+) ([\d.e-]+)")  # "lr 0.001" in the name of a metric
 
@@ -290,34 +293,31 @@ def _latest(runs: Sequence[RunRecord]) -> list[tuple[str, RunRecord]]:
 
 
 def _named_lines(run: RunRecord, request: Figure) -> list[_Line]:
-    """Return a line per metric that matches a name with a `*`."""
+    """Return a line per metric that matches a name with a `*`.
+
+    The band is interpolated where the line has points, since a record keeps other points of each curve.
+    """
 
     def points(name: str | None) -> list[Point]:
         curve = run.metrics[name].curve if name in run.metrics else ()
-        return list(curve)
-
-    def is_shown(label: str, step: float) -> bool:
-        return request.until is None or step / request.per.get(label, 1) <= request.until
+        return sorted((step, value) for step, value in curve if math.isfinite(value))
 
     names = list(run.metrics)
     edges = [fitting(name, names) for name in request.band or ()]
     lines = []
-    for label, name in sorted(fitting(request.metric, names).items())[:MAX_CURVES]:
-        known = dict(points(name))
-        low, high = (dict(points(edge.get(label))) for edge in edges) if edges else ({}, {})
-        steps = sorted(
-            s
-            for s in known
-            if math.isfinite(known[s])
-            and (not low or (s in low and s in high))
-            and is_shown(label, s)
-        )
-        middle = [known[s] for s in steps]
-        both = ([low[s] for s in steps], [high[s] for s in steps]) if low else (middle, middle)
+    for label, name in sorted(fitting(request.metric, names).items())[:MAX_NAMED]:
+        per = request.per.get(label, 1)
+        line = [(s, v) for s, v in points(name) if s / per <= (request.until or math.inf)]
+        if not line:
+            continue
+        steps, middle = map(list, zip(*line, strict=True))
+        both = [middle, middle]
+        if edges and all(band := [points(edge.get(label)) for edge in edges]):
+            both = [np.interp(steps, *zip(*edge, strict=True)).tolist() for edge in band]
         method, _, setting = label.partition(" ")
         if match := _FLAG.fullmatch(setting):
             setting = f"{match[1]}={labels.value(float(match[2]))}"
-        axis = [step / request.per.get(label, 1) for step in steps]
+        axis = [step / per for step in steps]
         lines.append(_Line(label, method, setting, axis, middle, *both))
     return lines
 
