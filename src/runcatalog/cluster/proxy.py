@@ -273,10 +273,11 @@ class Proxy:
             for name, value in os.environ.items()
             if redact.is_secret_variable(name) and value and any(value in w for w in self._command)
         }
-        # What lies outside of the run is not there.
+        # What lies outside of the run is not there; a relative folder is in it.
         folders = variables.pop("PYTHONPATH", "").split(os.pathsep)
+        folders = [p for p in folders if not p.startswith(("/", paths.PROJECT))]
         variables |= {
-            "PYTHONPATH": os.pathsep.join(p for p in folders if p.startswith(paths.RUN)),
+            "PYTHONPATH": os.pathsep.join(folders),
             "RUN_DIR": paths.RUN,
             "RUN_ID": self._run,
             "GUILD_HOME": paths.HOME,

@@ -48,6 +48,12 @@ def test_a_run_is_executed_by_a_worker_and_its_files_return(lab, engine):
     assert result(lab.runs[-1])["digest"] == result(run)["digest"]
 
 
+def test_a_script_in_the_projects_folder_is_executed_by_a_worker(lab, engine):
+    out = lab.good("guild run root:plain -y", ENGINE="lab")
+    assert "engine: on" in out
+    assert "keys: " in out
+
+
 def test_a_script_that_fails_is_not_repeated_and_its_status_is_guilds(lab, engine):
     done = lab.type("guild run small:train fail=2 -y", ENGINE="lab")
     run = lab.runs[-1]
