@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
+import stat
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -23,14 +25,18 @@ CHECKED_BYTES = 4096  # before an offset, compared before a tail is sent
 # Python 3.11 before 3.11.4 has no filters; the checks of `unpack` come first everywhere.
 _FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 _GROWING = (".jsonl", ".log", ".txt", ".csv")  # files that are appended to
-_WRITING = ".writing-"  # begin of the name of what is not complete
-# Of a process on one machine, or of the submitter: neither shipped nor mirrored.
-_LOCAL = {"LOCK", "reserve", "sender.log", "mlflow.json", "__pycache__", "ENV"}
+# Paths in a run's directory of what belongs to one machine, Guild's record of the submitter's environment among it.
+_LOCAL = re.compile(
+    r"\.guild/(LOCK.*|ENV|output.*|engine\..*|attrs/env|[^/]*\.lock|.*tfevents.*)"
+    r"|journal/(reserve|sender\.log|mlflow\.json|[^/]*\.lock)"
+    r"|(.*/)?(__pycache__|\.writing-[^/]*)(/.*)?",
+    re.DOTALL,
+)
 
 
-def is_local(name: str) -> bool:
-    """Return whether a file, or folder, of this name stays where it is."""
-    return name in _LOCAL or name.startswith(_WRITING) or name.endswith((".lock", ".tmp"))
+def is_local(path: str) -> bool:
+    """Return whether a file, or folder, of a run's directory is neither shipped nor mirrored."""
+    return _LOCAL.fullmatch(path) is not None
 
 
 def grows(name: str) -> bool:
@@ -42,21 +48,31 @@ def grows(name: str) -> bool:
 def stamps(root: Path) -> dict[str, Stamp]:
     """Return the files of a directory by their path in it; links are followed."""
     found: dict[str, Stamp] = {}
-    for folder, folders, names in os.walk(root, followlinks=True):
-        folders[:] = [name for name in folders if not is_local(name)]
-        for name in names:
-            path = Path(folder, name)
-            if not is_local(name) and path.is_file() and (stamp := stamp_of(path)) is not None:
-                found[path.relative_to(root).as_posix()] = stamp
+    waiting: list[tuple[str, frozenset[tuple[int, int]]]] = [("", frozenset())]
+    while waiting:
+        prefix, parents = waiting.pop()
+        try:
+            state, names = os.stat(f"{root}/{prefix}"), os.listdir(f"{root}/{prefix}")
+        except OSError:
+            continue  # removed meanwhile
+        folder = state.st_dev, state.st_ino
+        if folder in parents:
+            continue  # a link to a folder that it is in
+        for path in (prefix + name for name in names):
+            if is_local(path):
+                continue
+            try:
+                state = os.stat(f"{root}/{path}")
+            except OSError:
+                continue
+            if stat.S_ISDIR(state.st_mode):
+                waiting.append((f"{path}/", parents | {folder}))
+            elif stat.S_ISREG(state.st_mode):
+                found[path] = _stamp(state)
     return found
 
 
-def stamp_of(path: Path) -> Stamp | None:
-    """Return a file's stamp; None where it is gone."""
-    try:
-        state = path.stat()
-    except OSError:
-        return None
+def _stamp(state: os.stat_result) -> Stamp:
     return state.st_size, state.st_mtime_ns, state.st_ino
 
 
@@ -110,7 +126,7 @@ def read(root: Path, wanted: Iterable[Wanted]) -> Iterator[Piece]:
         try:
             with path.open("rb") as file:
                 state = os.fstat(file.fileno())
-                stamp = (state.st_size, state.st_mtime_ns, state.st_ino)
+                stamp = _stamp(state)
                 offset = each.offset
                 is_other = each.stamp is not None and each.stamp != stamp
                 if offset and (is_other or check(file, offset) != each.check):

@@ -17,12 +17,11 @@ _ATTRIBUTES = {f".guild/attrs/{name}" for name in ("result", "label", "refused")
 
 def is_mirrored(name: str) -> bool:
     """Return whether a file of the run's directory follows the machine's."""
-    parts = name.split("/")
     if name and PurePosixPath(name).as_posix() != name:  # such as ./.guild, which is .guild
         return False
-    if any(files.is_local(part) for part in parts):
-        return False
-    return parts[0] != ".guild" or name in _ATTRIBUTES
+    if name.split("/")[0] == ".guild":
+        return name in _ATTRIBUTES
+    return not files.is_local(name)
 
 
 class Mirror:

@@ -56,8 +56,6 @@ _PROJECT_FILES = ("guild.yml", "catalog.yml", "experiments/machines.yml", "exper
 _FACTS = re.compile(
     r"\.guild/(opref|attrs/(id|op|flags|label|exit_status|started|stopped))|result.json|journal/run.json"
 )
-# Guild's own, of the submitter; `env` is its whole environment.
-_NOT_SHIPPED = re.compile(r"\.guild/(output.*|LOCK.*|engine\..*|attrs/env|.*tfevents.*)")
 _NOT_PASSED = re.compile(r"MLFLOW_.*|ENGINE.*|GUILD_HOME|GUILD_PLUGINS|PROJECT_DIR|CMD_DIR|RUN_.*")
 
 
@@ -303,7 +301,7 @@ class Proxy:
         names = [
             name
             for name in files.stamps(self._root)
-            if not _NOT_SHIPPED.fullmatch(name) and not any(_is_below(name, link) for link in links)
+            if not any(_is_below(name, link) for link in links)
         ]
         session = status.last_session(self._root)
         if session is not None:
@@ -372,10 +370,7 @@ class Proxy:
             known = files.stamps(self._runs / run)
             kept = {name for name in known if _is_below(name, wanted) or _FACTS.fullmatch(name)}
             needed.setdefault(run, set()).update(kept)
-        return {
-            run: [name for name in names if not _NOT_SHIPPED.fullmatch(name)]
-            for run, names in needed.items()
-        }
+        return {run: list(names) for run, names in needed.items()}
 
     def _there(self, text: str) -> str:
         """Return a text with placeholders for the paths of this machine."""

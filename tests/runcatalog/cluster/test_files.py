@@ -117,6 +117,31 @@ def test_files_of_the_submitter_are_not_overwritten():
     assert all(is_mirrored(name) for name in [".guild/attrs/result", "result.json"])
 
 
+def test_files_of_a_script_come_home_whatever_their_names(tmp_path):
+    pair = Pair(tmp_path)
+    names = ["poetry.lock", "out/best.tmp", "out/mlflow.json", "out/reserve", "out/ENV/a.txt"]
+    local = ["journal/reserve", "journal/start.lock", ".guild/LOCK", ".guild/attrs/env"]
+    for name in [*names, *local, "src/__pycache__/a.pyc", "checkpoints/.writing-2-7/weights"]:
+        pair.change("write", name, b"x")
+    pair.follow()
+    assert sorted(map(str, contents(pair.here))) == sorted(names)
+
+
+def test_links_to_folders_above_them_are_not_followed(tmp_path):
+    pair = Pair(tmp_path)
+    pair.change("write", "ck/weights", b"x")
+    for link, target in {
+        "a": ".",
+        "b": ".",
+        "ck/latest": ".",
+        "ck/all": "..",
+        "best": "ck",
+    }.items():
+        (pair.there / link).symlink_to(target)
+    pair.follow()
+    assert sorted(map(str, contents(pair.here))) == ["best/weights", "ck/weights"]
+
+
 def test_an_archive_is_unpacked_completely_or_not_at_all(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a/file").write_text("content")
