@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import ssl
 import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
@@ -149,16 +150,21 @@ class DaskEngine:
         digests: bool = False,
     ) -> Look:
         """See `Engine.poll`."""
-        asked = [[each.name, each.offset, each.check, each.stamp] for each in wanted]
+        asked = [[os.fsencode(w.name), w.offset, w.check, w.stamp] for w in wanted]
         answer = _checked(
             self._patiently(
                 place, "trial_poll", run=run, attempt=attempt, wanted=asked, printed=list(printed),
                 digests=digests,
             )
         )  # fmt: skip
-        pieces = [Piece(**each | {"stamp": tuple(each["stamp"])}) for each in answer.pop("pieces")]
-        found = {name: tuple(stamp) for name, stamp in answer.pop("files").items()}
-        return Look(**answer, files=found, pieces=pieces)
+        found = {os.fsdecode(name): tuple(stamp) for name, stamp in answer.pop("files").items()}
+        gone = [os.fsdecode(name) for name in answer.pop("gone")]
+        pieces = [
+            Piece(**each | {"name": os.fsdecode(each["name"]), "stamp": tuple(each["stamp"])})
+            for each in answer.pop("pieces")
+        ]
+        sums = {os.fsdecode(name): value for name, value in answer.pop("digests").items()}
+        return Look(**answer, files=found, gone=gone, pieces=pieces, digests=sums)
 
     def stop(self, place: Place, run: str, attempt: int, signal_number: int) -> None:
         """See `Engine.stop`."""
@@ -290,4 +296,6 @@ def _checked(answer: dict[str, Any]) -> dict[str, Any]:
         raise StaleAttempt(answer["stale"])
     if "lost" in answer:
         raise MachineLost(answer["lost"])
+    if "failed" in answer:
+        raise EngineError(answer["failed"])
     return answer

@@ -148,6 +148,7 @@ class Engine(Protocol):
         Raises:
             MachineLost: No answer for `lost_after` seconds, or the machine does not know the attempt.
             StaleAttempt: The machine has a newer attempt.
+            EngineError: The machine cannot read what the run has printed, or a file of it.
         """
         ...
 

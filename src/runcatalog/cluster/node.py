@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -206,11 +206,18 @@ class Trial:
     def look(
         self, wanted: Sequence[Wanted], printed: Sequence[int], digests: bool
     ) -> dict[str, Any]:
-        """Return the fields of `runcatalog.cluster.engine.Look`."""
+        """Return the fields of `runcatalog.cluster.engine.Look`; names of files are bytes, as they may not be UTF-8.
+
+        Raises:
+            OSError: What it has printed, or a file, cannot be read.
+        """
         code, reason = self.code, self.reason  # before the files: after the end they change no more
         now = files.stamps(self.directory)
         changed = {name: stamp for name, stamp in now.items() if self._shipped.get(name) != stamp}
-        pieces = [vars(piece) for piece in files.read(self.directory, wanted)]
+        pieces = [
+            vars(piece) | {"name": os.fsencode(piece.name)}
+            for piece in files.read(self.directory, wanted)
+        ]
         output, errors = (
             self._printed(name, at) for name, at in zip(("output", "errors"), printed, strict=True)
         )
@@ -218,22 +225,26 @@ class Trial:
             "code": code,
             "reason": reason,
             "planned": self.planned and bool(reason),
-            "files": changed,
-            "gone": [name for name in self._shipped if name not in now],
+            "files": {os.fsencode(name): stamp for name, stamp in changed.items()},
+            "gone": [os.fsencode(name) for name in self._shipped if name not in now],
             "pieces": pieces,
             "output": output,
             "errors": errors,
             "paths": self._paths,
-            "digests": {n: files.digest(self.directory / n) for n in changed} if digests else {},
+            "digests": self._digests(changed) if digests else {},
         }
 
     def _printed(self, name: str, offset: int) -> bytes:
-        try:
-            with (self.root / name).open("rb") as file:
-                file.seek(offset)
-                return file.read(files.PIECE_BYTES)
-        except OSError:
-            return b""
+        with (self.root / name).open("rb") as file:
+            file.seek(offset)
+            return file.read(files.PIECE_BYTES)
+
+    def _digests(self, names: Iterable[str]) -> dict[bytes, str]:
+        found = {}
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                found[os.fsencode(name)] = files.digest(self.directory / name)
+        return found
 
     def remove(self) -> None:
         """Remove its directory."""
@@ -473,9 +484,14 @@ class Node:
         if trial is None:
             return problem
         trial.renewed = time.monotonic()
-        asked = [Wanted(*each[:3], stamp=tuple(each[3]) if each[3] else None) for each in wanted]
+        asked = [
+            Wanted(os.fsdecode(name), offset, check, tuple(stamp) if stamp else None)
+            for name, offset, check, stamp in wanted
+        ]
         try:
             return await asyncio.to_thread(trial.look, asked, printed, digests)
+        except OSError as error:  # Dask would raise it as an error of the connection
+            return {"failed": f"{self.name}: {error}"}
         finally:
             trial.renewed = time.monotonic()
 

@@ -14,7 +14,7 @@ from distributed.core import rpc
 
 from runcatalog.cluster import certificates, files, paths
 from runcatalog.cluster.dask_engine import DaskEngine, fits, places
-from runcatalog.cluster.engine import EngineError, Job, MachineLost, Place, StaleAttempt
+from runcatalog.cluster.engine import EngineError, Job, MachineLost, Place, StaleAttempt, Wanted
 from runcatalog.cluster.engines import Needs
 
 
@@ -60,7 +60,7 @@ def test_files_output_status_and_signals(engine, job):
     assert isinstance(place, Place), place
     look = until(engine, place, sent, lambda look: "ready" in look.files)
     assert set(look.files) == {"a/new.txt", "ready"}
-    assert look.gone == ["guild.yml"] or tuple(look.gone) == ("guild.yml",)
+    assert look.gone == ["guild.yml"]
     engine.stop(place, sent.run, 1, signal.SIGUSR1)
     look = until(engine, place, sent, lambda look: look.code is not None)
     assert (look.code, look.reason) == (7, "")
@@ -68,6 +68,28 @@ def test_files_output_status_and_signals(engine, job):
     engine.release(place, sent.run, 1)
     with pytest.raises(MachineLost):
         engine.poll(place, sent.run, 1)
+
+
+def test_a_file_whose_name_is_not_utf_8_comes_home(engine, job):
+    sent = job(r"open(b'caf\xe9.txt', 'w').write('x')")
+    place = engine.submit(sent)
+    until(engine, place, sent, lambda look: look.code is not None)
+    name = os.fsdecode(b"caf\xe9.txt")
+    look = engine.poll(place, sent.run, 1, [Wanted(name)], digests=True)
+    assert (look.code, list(look.files), list(look.digests)) == (0, [name], [name])
+    assert [(piece.name, piece.data) for piece in look.pieces] == [(name, b"x")]
+    engine.release(place, sent.run, 1)
+
+
+def test_output_that_cannot_be_read_is_an_error_and_no_lost_machine(lab, engine, job):
+    sent = job("print(1)")
+    place = engine.submit(sent)
+    until(engine, place, sent, lambda look: look.code is not None)
+    (lab.settings.scratch / place.machine / f"trials/{sent.run}-1/output").unlink()
+    with pytest.raises(EngineError, match="No such file") as caught:
+        engine.poll(place, sent.run, 1)
+    assert caught.type is EngineError
+    engine.release(place, sent.run, 1)
 
 
 def test_a_lease_that_is_not_renewed_ends_an_attempt(lab, engine, job):

@@ -146,7 +146,9 @@ def test_an_archive_is_unpacked_completely_or_not_at_all(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a/file").write_text("content")
     (tmp_path / "a/link").symlink_to("file")
-    data, digest = files.pack([("run", tmp_path / "a", ["file", "link", "gone"])])
+    (tmp_path / "a" / os.fsdecode(b"caf\xe9.txt")).touch()
+    names = ["file", "link", "gone", os.fsdecode(b"caf\xe9.txt")]
+    data, digest = files.pack([("run", tmp_path / "a", names)])
     files.unpack(data, digest, tmp_path / "b")
     assert contents(tmp_path / "b/run") == contents(tmp_path / "a")
     assert not (tmp_path / "b/run/link").is_symlink()

@@ -1,6 +1,7 @@
 """Unchanged commands on other machines: a scheduler and two workers as processes of this one."""
 
 import json
+import os
 import signal
 
 import psutil
@@ -52,6 +53,7 @@ def test_a_script_in_the_projects_folder_is_executed_by_a_worker(lab, engine):
     out = lab.good("guild run root:plain -y", ENGINE="lab")
     assert "engine: on" in out
     assert "keys: " in out
+    assert b"caf\xe9.txt" in os.listdir(os.fsencode(lab.runs[-1]))
 
 
 def test_a_script_that_fails_is_not_repeated_and_its_status_is_guilds(lab, engine):

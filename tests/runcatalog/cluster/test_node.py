@@ -158,7 +158,7 @@ def test_a_warned_run_continues_elsewhere_unless_it_ends_by_itself(
     async def story():
         await claim(worker)
         await start(worker, archive, code)
-        await end_of(worker, lambda look: "ready" in look["files"])
+        await end_of(worker, lambda look: b"ready" in look["files"])
         leaving = asyncio.ensure_future(worker.leave())
         shown = await end_of(worker)
         assert "being stopped" in (await claim(worker, run="0" * 32))["refused"]
