@@ -42,6 +42,7 @@ def issue(folder: Path, name: str) -> Path:
     if certificate.exists() or key.exists():
         raise UserError(f"{certificate} exists; remove it and {key.name} to replace them")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _keep_private(folder)
     if not (folder / AUTHORITY).exists():
         _write(folder, AUTHORITY, AUTHORITY_KEY, *_sign("lab authority", None, None))
     try:
@@ -55,6 +56,13 @@ def issue(folder: Path, name: str) -> Path:
         raise UserError(f"{folder}: the authority cannot be read: {error}") from None
     _write(folder, certificate.name, key.name, *_sign(name, authority, signer))
     return certificate
+
+
+def _keep_private(folder: Path) -> None:
+    """Keep a folder that has nothing but certificates out of git, and out of the runs' copies of the code."""
+    if all(path.suffix in (".pem", ".key") for path in folder.iterdir()):
+        (folder / ".gitignore").write_text("*\n")
+        (folder / ".guild-nocopy").touch()
 
 
 def files_of(folder: Path, name: str) -> tuple[Path, Path, Path]:

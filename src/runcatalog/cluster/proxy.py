@@ -75,6 +75,8 @@ class Proxy:
         self._runs = Path(os.path.realpath(Path(os.environ["GUILD_HOME"]) / "runs"))
         self._operation = os.environ.get("GUILD_OP", "")
         self._state_file = self._root / ".guild" / STATE
+        # With the folder in the project, a run's copy of the code may have them.
+        self._keys = {_content(path) for path in settings.tls.glob("*.key")} - {b""}
         self._attempt = 0
         self._signals: list[int] = []
         self._woken = threading.Event()
@@ -301,7 +303,8 @@ class Proxy:
         names = [
             name
             for name in files.stamps(self._root)
-            if not any(_is_below(name, link) for link in links)
+            if not self._is_key(self._root / name)
+            and not any(_is_below(name, link) for link in links)
         ]
         session = status.last_session(self._root)
         if session is not None:
@@ -370,7 +373,14 @@ class Proxy:
             known = files.stamps(self._runs / run)
             kept = {name for name in known if _is_below(name, wanted) or _FACTS.fullmatch(name)}
             needed.setdefault(run, set()).update(kept)
-        return {run: list(names) for run, names in needed.items()}
+        return {
+            run: [name for name in names if not self._is_key(self._runs / run / name)]
+            for run, names in needed.items()
+        }
+
+    def _is_key(self, path: Path) -> bool:
+        """Return whether a file is a copy of one of the lab's private keys."""
+        return path.suffix == ".key" and _content(path) in self._keys
 
     def _there(self, text: str) -> str:
         """Return a text with placeholders for the paths of this machine."""
@@ -438,6 +448,13 @@ def _versions(project: Path) -> dict[str, str]:
                     metadata.distribution(wanted.name)
                     locked[wanted.name] = next(iter(wanted.specifier)).version
     return locked
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # of another user, or removed
+        return b""
 
 
 def _is_below(name: str, folder: str) -> bool:

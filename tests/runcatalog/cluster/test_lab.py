@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import signal
+import subprocess
 
 import psutil
 import pytest
@@ -52,8 +54,27 @@ def test_a_run_is_executed_by_a_worker_and_its_files_return(lab, engine):
 def test_a_script_in_the_projects_folder_is_executed_by_a_worker(lab, engine):
     out = lab.good("guild run root:plain -y", ENGINE="lab")
     assert "engine: on" in out
-    assert "keys: " in out
     assert b"caf\xe9.txt" in os.listdir(os.fsencode(lab.runs[-1]))
+
+
+@pytest.fixture
+def repository(lab):
+    """The lab's project under git, where Guild copies files of any kind that git does not ignore."""
+    subprocess.run(["git", "init", "-q", lab.root], check=True)
+    yield
+    shutil.rmtree(lab.root / ".git")
+
+
+def test_private_keys_in_the_project_are_not_copied_into_a_run(lab, engine, repository):
+    assert "keys: 0" in lab.good("guild run root:plain -y")
+
+
+def test_private_keys_in_a_run_are_not_shipped(lab, engine, repository):
+    for name in (".gitignore", ".guild-nocopy"):  # as in a folder from before there were these
+        (lab.settings.tls / name).unlink(missing_ok=True)
+    out = lab.good("guild run root:plain -y", ENGINE="lab")
+    assert (lab.runs[-1] / "tls/authority.key").exists()
+    assert "keys: 0" in out
 
 
 def test_a_script_that_fails_is_not_repeated_and_its_status_is_guilds(lab, engine):

@@ -92,6 +92,17 @@ def test_certificates_are_of_one_authority_and_keys_are_private(tmp_path):
         certificates.files_of(tmp_path / "tls", "ben")
 
 
+def test_a_folder_of_certificates_alone_is_kept_out_of_git_and_of_copies(tmp_path):
+    (tmp_path / "mixed").mkdir()
+    (tmp_path / "mixed/train.py").touch()
+    for folder in ("tls", "mixed"):
+        certificates.issue(tmp_path / folder, "anna")
+    assert (tmp_path / "tls/.gitignore").read_text() == "*\n"
+    assert (tmp_path / "tls/.guild-nocopy").exists()
+    assert not (tmp_path / "mixed/.gitignore").exists()
+    assert not (tmp_path / "mixed/.guild-nocopy").exists()
+
+
 def test_a_machine_is_healthy_or_reports_a_reason(tmp_path):
     fit = {"scratch": str(tmp_path), "seconds": 0.01}
     assert health.problem(fit) == ""
