@@ -256,7 +256,7 @@ class Node:
 
     Args:
         name: Its name in the lab.
-        scratch: Its own folder; what earlier processes have left there is removed.
+        scratch: Its own folder, which the process has locked; what earlier processes have left there is removed.
         slots: Attempts that run at once.
         probe: See `runcatalog.cluster.engines.Settings`.
 

@@ -9,8 +9,10 @@ import math
 import os
 import shutil
 import signal
+import socket
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,10 @@ from runcatalog.cluster import certificates, dask_engine, engines
 from runcatalog.cluster.node import Node, scratch_of
 from runcatalog.record import journal
 from runcatalog.record.errors import UserError
-from runcatalog.record.lifecycle.process import process_state
+from runcatalog.record.lifecycle import process
 
-STATE = "process.json"  # in the folder of a process: its number, start and address
+STATE = "process.json"  # in the folder of a process: its number, start, machine and address
+LOCK = "lock"  # in the same folder, held by the process
 _DASK = {
     # Dask measures itself for its web page, which takes a tenth of a core.
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
@@ -165,22 +168,30 @@ async def worker(
     async def describe(_: Worker) -> dict[str, Any]:
         return node.describe()
 
-    connected = False
+    connected = joined = False
 
     async def stay() -> None:
-        nonlocal connected
+        nonlocal connected, joined
         while True:
-            with contextlib.suppress(OSError, TimeoutError):
+            try:
                 # Dask's own tasks are not used.
                 async with Quiet(
                     settings.scheduler, name=name, nthreads=1, memory_limit=0, security=security,
                     metrics={dask_engine.METRIC: describe}, local_directory=str(folder / "dask"),
                     death_timeout=_AGAIN * 10, host=get_ip(scheduler_host),
                 ) as running:  # fmt: skip
-                    connected = True
+                    connected = joined = True
                     # Submitters that wait see a free slot at once, not with the next heartbeat.
                     node.has_changed = lambda: asyncio.ensure_future(running.heartbeat())
                     await running.finished()
+            except (OSError, TimeoutError):
+                pass  # the scheduler is gone
+            except RuntimeError as error:
+                if "name taken" not in str(error.__cause__):
+                    raise
+                # The scheduler may not have noticed yet that this very worker was cut off.
+                if not joined:
+                    raise UserError(f"the scheduler has another worker {name!r}") from None
             connected = False
             node.has_changed = lambda: None
             await asyncio.sleep(_AGAIN)
@@ -217,15 +228,41 @@ async def worker(
 
 def is_alive(folder: Path) -> dict[str, Any] | None:
     """Return the state of the process whose folder this is; None where it does not run on this machine."""
-    state = journal.read_json(folder / STATE)
-    if not state or process_state(state["pid"])[1] != state["started"]:
+    state = journal.read_json(folder / STATE) or {}
+    if any(state.get(key) != value for key, value in _machine().items()):
         return None
-    return state if process_state(state["pid"])[0] not in ("Z", "X") else None
+    return state if process.is_alive(state["pid"], state["started"]) else None
+
+
+@contextlib.contextmanager
+def owned(folder: Path) -> Iterator[None]:
+    """Lock the folder of a process, which may be shared by machines; it is created where it is missing.
+
+    Raises:
+        UserError: Another process has locked it.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(journal.locked(folder / LOCK, timeout=0))
+        except TimeoutError:
+            state = journal.read_json(folder / STATE) or {}
+            owner = f"process {state.get('pid', '?')} on {state.get('host', '?')}"
+            raise UserError(f"{folder} is in use by {owner}; choose another name") from None
+        except OSError as error:  # a file system without locks
+            raise UserError(f"{folder} cannot be locked: {error}") from None
+        yield
+
+
+def _machine() -> dict[str, str]:
+    """Return what tells machines, and containers on one of them, apart."""
+    return {"boot": process.boot_id(), "pid_namespace": process.pid_namespace()}
 
 
 def _write_state(folder: Path, address: str) -> None:
-    state = {"pid": os.getpid(), "started": process_state(os.getpid())[1], "address": address}
-    journal.write_json(folder / STATE, state)
+    pid = os.getpid()
+    state = {"pid": pid, "started": process.process_state(pid)[1], "address": address}
+    journal.write_json(folder / STATE, state | {"host": socket.gethostname()} | _machine())
     print(f"listening on {address}", flush=True)
 
 
@@ -253,25 +290,25 @@ def main() -> None:
         if arguments.scratch:
             settings = replace(settings, scratch=arguments.scratch)
         folder = scratch_of(settings.scratch, arguments.name)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (folder / STATE).unlink(missing_ok=True)
         os.environ.update(_DASK)  # before Dask is imported
-        if arguments.name == certificates.SCHEDULER:
-            asyncio.run(scheduler(settings, folder))
-        else:
-            limits = Limits(arguments.death_timeout, arguments.idle_timeout)
-            asyncio.run(
-                worker(
-                    settings,
-                    arguments.name,
-                    folder,
-                    arguments.slots,
-                    arguments.certificate,
-                    limits,
+        with owned(folder):
+            (folder / STATE).unlink(missing_ok=True)
+            if arguments.name == certificates.SCHEDULER:
+                asyncio.run(scheduler(settings, folder))
+            else:
+                limits = Limits(arguments.death_timeout, arguments.idle_timeout)
+                asyncio.run(
+                    worker(
+                        settings,
+                        arguments.name,
+                        folder,
+                        arguments.slots,
+                        arguments.certificate,
+                        limits,
+                    )
                 )
-            )
-            if arguments.scratch:  # of this worker alone
-                shutil.rmtree(folder, ignore_errors=True)
+                if arguments.scratch:  # of this worker alone
+                    shutil.rmtree(folder, ignore_errors=True)
     except (UserError, OSError, ValueError) as error:
         sys.exit(f"{arguments.name}: {error}")
 

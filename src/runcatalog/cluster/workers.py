@@ -13,7 +13,7 @@ from runcatalog.cluster import certificates, engines
 from runcatalog.cluster.dask_engine import DaskEngine
 from runcatalog.cluster.engine import EngineError, Place
 from runcatalog.cluster.node import scratch_of
-from runcatalog.cluster.serve import Limits, is_alive
+from runcatalog.cluster.serve import Limits, is_alive, owned
 from runcatalog.record.errors import UserError
 
 LOG = "log.txt"  # in the folder of a process
@@ -82,7 +82,8 @@ def start(
     variables = {n: v for n, v in os.environ.items() if n not in (engines.VARIABLE, "PYTHONPATH")}
     if foreground:
         os.execve(command[0], command, variables)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with owned(folder):
+        pass  # before another process's log is overwritten
     with (folder / LOG).open("wb") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables, cwd=folder,

@@ -3,6 +3,9 @@
 import asyncio
 import os
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -12,6 +15,7 @@ import psutil
 import pytest
 from distributed.core import rpc
 
+from lab import plain_environment
 from runcatalog.cluster import certificates, files, paths
 from runcatalog.cluster.dask_engine import DaskEngine, fits, places
 from runcatalog.cluster.engine import EngineError, Job, MachineLost, Place, StaleAttempt, Wanted
@@ -90,6 +94,38 @@ def test_output_that_cannot_be_read_is_an_error_and_no_lost_machine(lab, engine,
         engine.poll(place, sent.run, 1)
     assert caught.type is EngineError
     engine.release(place, sent.run, 1)
+
+
+def start_again(lab, name, *options):
+    """Starts a worker whose name is in use; returns its last line."""
+    command = [sys.executable, "-m", "runcatalog.cluster.serve", lab.root, "lab", name, "1"]
+    done = subprocess.run(
+        [*command, *options], env=plain_environment(), text=True, capture_output=True, timeout=120
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    return done.stderr.splitlines()[-1]
+
+
+def test_a_worker_whose_folder_is_in_use_does_not_start_and_removes_nothing(lab, engine, job):
+    sent = job("import time; print('begun', flush=True); time.sleep(600)")
+    place = engine.submit(sent)
+    name, pid = place.machine, lab.pid(place.machine)
+    folder = lab.settings.scratch / name
+    owner = f"{folder} is in use by process {pid} on {socket.gethostname()}"
+    assert start_again(lab, name) == f"{name}: {owner}; choose another name"
+    assert lab.pid(name) == pid
+    until(engine, place, sent, lambda look: look.output == b"begun\n")
+    engine.stop(place, sent.run, 1, signal.SIGKILL)
+    until(engine, place, sent, lambda look: look.code is not None)
+    engine.release(place, sent.run, 1)
+
+
+def test_a_worker_whose_name_the_scheduler_has_does_not_start(lab, engine, tmp_path):
+    lab.wait_for_workers(engine, "box1", "box2")
+    line = start_again(lab, "box1", "--scratch", tmp_path)
+    assert line == "box1: the scheduler has another worker 'box1'"
+    lab.wait_for_workers(engine, "box1", "box2")
 
 
 def test_a_lease_that_is_not_renewed_ends_an_attempt(lab, engine, job):

@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import time
 
 import pytest
 
-from runcatalog.cluster import files, node, paths
+from runcatalog.cluster import files, node, paths, serve
 from runcatalog.cluster.node import Node
+from runcatalog.record import journal
 
 RUN = "7623993d" * 4
 DEMANDS = {"seconds": 0.01, "disk": 0}
@@ -169,6 +171,15 @@ def test_a_warned_run_continues_elsewhere_unless_it_ends_by_itself(
 
     shown = run(worker, story)
     assert (shown["code"], shown["reason"], shown["planned"]) == (end, reason, bool(reason))
+
+
+def test_a_process_of_another_machine_is_not_taken_for_one_of_this(tmp_path):
+    serve._write_state(tmp_path, "tls://127.0.0.1:1")
+    state = serve.is_alive(tmp_path)
+    assert state["pid"] == os.getpid()
+    for key in ("boot", "pid_namespace"):
+        journal.write_json(tmp_path / serve.STATE, state | {key: "another"})
+        assert serve.is_alive(tmp_path) is None
 
 
 def test_a_queue_that_warns_all_processes_is_understood(worker, archive):
