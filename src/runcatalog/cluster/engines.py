@@ -143,9 +143,9 @@ def _settings(path: Path, name: str, entry: Any) -> Settings:
     return Settings(
         name=name,
         scheduler=scheduler,
-        tls=_folder(path, entry["tls"]),
+        tls=_folder(path, f"{where}: tls", entry["tls"]),
         certificate=certificate,
-        scratch=_folder(path, scratch),
+        scratch=_folder(path, f"{where}: scratch", scratch),
         needs=_needs(where, entry.get("needs", {})),
         probe=probe,
         variables=tuple(variables),
@@ -154,9 +154,12 @@ def _settings(path: Path, name: str, entry: Any) -> Settings:
     )
 
 
-def _folder(file: Path, text: str) -> Path:
+def _folder(file: Path, where: str, text: str) -> Path:
     """Return a folder of the file; a relative one is in the project."""
-    return file.parents[1] / Path(text).expanduser()
+    try:
+        return file.parents[1] / Path(text).expanduser()
+    except RuntimeError as error:  # ~ of an unknown user
+        raise UserError(f"{where}: {text}: {error}") from None
 
 
 def _needs(where: str, given: Any) -> Needs:
@@ -166,7 +169,9 @@ def _needs(where: str, given: Any) -> Needs:
         kind = _NEEDS.get(key)
         if kind is None:
             raise UserError(f"{where}: unknown need {key!r}; known are {', '.join(_NEEDS)}")
-        numeric = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+        numeric = (
+            isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
+        )
         if kind is str and not (isinstance(value, str) and NAME.fullmatch(value)):
             raise UserError(f"{where}: need {key} must be a name, not {value!r}")
         if kind is not str and not (numeric and (kind is float or value == int(value))):
