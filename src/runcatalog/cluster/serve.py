@@ -228,8 +228,9 @@ async def worker(
 
 def is_alive(folder: Path) -> dict[str, Any] | None:
     """Return the state of the process whose folder this is; None where it does not run on this machine."""
-    state = journal.read_json(folder / STATE) or {}
-    if any(state.get(key) != value for key, value in _machine().items()):
+    state = journal.read_json(folder / STATE)
+    # Older versions do not say on which machine.
+    if not state or any(state.get(key, own) != own for key, own in _machine().items()):
         return None
     return state if process.is_alive(state["pid"], state["started"]) else None
 
