@@ -52,18 +52,24 @@ class PPOSettings:
 
 
 @dataclass
-class Batch:
-    """The samples of a rollout, T * N in number: tensors [T * N, ...].
+class Targets:
+    """What the PPO loss compares the outputs of B samples with: tensors [B].
 
     `log_probs` and `values` are those of the policy and critic that collected the rollout.
     """
 
-    observations: Tensor
-    actions: Tensor
     log_probs: Tensor
     values: Tensor
     advantages: Tensor
     returns: Tensor
+
+
+@dataclass
+class Batch(Targets):
+    """The samples of a rollout, T * N in number: tensors [T * N, ...]."""
+
+    observations: Tensor
+    actions: Tensor
 
     def minibatches(self, size: int, rng: np.random.Generator) -> Iterator[Batch]:
         """Shuffle the samples and yield them in batches of `size`; the last batch may be smaller."""
@@ -200,7 +206,7 @@ def compute_advantages(
 
 
 def ppo_loss(
-    log_probs: Tensor, entropy: Tensor, values: Tensor, sample: Batch, settings: PPOSettings
+    log_probs: Tensor, entropy: Tensor, values: Tensor, sample: Targets, settings: PPOSettings
 ) -> Loss:
     """Return policy loss + value_coef * value loss - entropy_coef * entropy, as derivatives.
 
@@ -208,7 +214,7 @@ def ppo_loss(
         log_probs: [B], of the actions under the current policy.
         entropy: Scalar, mean over the samples.
         values: [B], of the current critic.
-        sample: The minibatch; its log-probabilities and values are those of the rollout.
+        sample: The minibatch.
         settings: Hyperparameters.
     """
     log_ratio = log_probs - sample.log_probs

@@ -143,7 +143,7 @@ def _batch(size: int = 256) -> Batch:
     generator = torch.Generator().manual_seed(1)
     columns = [torch.randn(size, width, generator=generator) for width in (4, 1)]
     rest = [torch.randn(size, generator=generator) for _ in range(4)]
-    return Batch(*columns, *rest)
+    return Batch(*rest, *columns)
 
 
 def test_target_kl_ends_an_update_early():

@@ -32,7 +32,7 @@ from threadpoolctl import threadpool_limits
 
 from rl.adam import Adam
 from rl.gae import gae
-from rl.ppo import STATISTICS, Batch, PPOSettings, ppo_loss
+from rl.ppo import STATISTICS, PPOSettings, Targets, ppo_loss
 from runcatalog import record
 from skills.agents import kernels
 from skills.agents.evaluation import FIRST_TRAINING_SEED
@@ -303,9 +303,7 @@ class RecurrentPPO(Learner):
         log_probs, entropies = np.empty((2, *outputs.shape[:2]), np.float32)
         self.log_probs_and_entropies(rollout, outputs, columns, log_probs, entropies)
         values = torch.from_numpy(outputs[..., -1].ravel())
-        batch = Batch(
-            observations=values,  # `ppo_loss` uses neither observations nor actions
-            actions=values,
+        targets = Targets(
             log_probs=torch.from_numpy(rollout.log_probs[:, columns].ravel()),
             values=torch.from_numpy(rollout.values[:-1, columns].ravel()),
             advantages=torch.from_numpy(worker.advantages[:, columns].ravel()),
@@ -315,7 +313,7 @@ class RecurrentPPO(Learner):
             torch.from_numpy(log_probs.ravel()),
             torch.from_numpy(entropies).mean(),
             values,
-            batch,
+            targets,
             self.ppo,
         )
         self.log_probs_and_entropies_backward(
