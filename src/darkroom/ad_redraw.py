@@ -24,7 +24,8 @@ from runcatalog.plots.palette import Palette
 EXPLORER = "explorer_9"  # prefix of the metrics of explorers in rooms of the source's size
 STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
 COMPARED = "held_out_9"  # part of the tasks in which studies are compared
-STUDY_VARIANTS = ("histories", "histories_flags", "train_flags", "evaluate_flags")  # their flags
+# Flags of ad:study that change what is trained or evaluated.
+STUDY_VARIANTS = ("histories", "histories_flags", "train_flags", "evaluate_flags")
 # Flags that distinguish variants. Other flags are the same in all variants, or are what variants are repeated over.
 VARIANTS = (
     "preset", "layout", "states", "positions", "windows", "shift", "stretch", "optimizer", "stride",

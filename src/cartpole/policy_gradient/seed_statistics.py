@@ -46,9 +46,14 @@ def bootstrap_interval(
 
     Its ends are values of the statistic and not interpolated, so that infinite values are allowed.
     """
-    statistics = np.sort(statistic(resampled(np.sort(np.asarray(values, float)))))
-    low, high = (round(level * (len(statistics) - 1)) for level in LEVEL)
-    return float(statistics[low]), float(statistics[high])
+    return _interval(statistic(resampled(np.sort(np.asarray(values, float)))))
+
+
+def _interval(statistics: np.ndarray) -> tuple[float, float]:
+    """Return the ends of the percentile interval of a statistic's resamples, which are values of it."""
+    ordered = np.sort(statistics)
+    low, high = (round(level * (len(ordered) - 1)) for level in LEVEL)
+    return float(ordered[low]), float(ordered[high])
 
 
 def paired_difference(
@@ -62,17 +67,14 @@ def paired_difference(
     Args:
         first, second: One number per seed, of the same seeds.
     """
-    indices = resampled(np.arange(len(first)))
+    seeds = np.arange(len(first))
 
     def difference(rows: np.ndarray) -> np.ndarray:
         before, after = (median(np.asarray(values, float)[rows]) for values in (first, second))
         with np.errstate(invalid="ignore"):
             return np.where(before == after, 0.0, after - before)
 
-    differences = np.sort(difference(indices))
-    low, high = (round(level * (len(differences) - 1)) for level in LEVEL)
-    value = difference(np.arange(len(first))[None])[0]
-    return float(value), (float(differences[low]), float(differences[high]))
+    return float(difference(seeds)), _interval(difference(resampled(seeds)))
 
 
 def performance_profile(

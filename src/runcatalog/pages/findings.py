@@ -147,7 +147,7 @@ def _rounded(*values_: float) -> list[str]:
 
 
 def _check_known(operation: str, kind: str, name: str, known: Collection[str]) -> None:
-    """Raise a CatalogError if a name in a template is none of those that an operation's runs have."""
+    """Raise a CatalogError if no run of an operation has a name that stands in a template."""
     if name not in known:
         raise CatalogError(f"no run of {operation} has a {kind} {name}{suggestion(name, known)}")
 

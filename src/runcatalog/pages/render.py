@@ -248,9 +248,8 @@ class Catalog:
             for record in self._runs(operations)
             if metric in record.metrics or fitting(metric, list(record.metrics))
         ]
-        finished = [r for r in self._runs(operations) if r.status == FINISHED and r.metrics]
-        if finished and not runs:
-            known = {name for record in finished for name in record.metrics}
+        finished = [] if runs else [r for r in self._runs(operations) if r.status == FINISHED]
+        if known := {name for record in finished for name in record.metrics}:
             raise CatalogError(
                 f"figure {name!r}: no run of {', '.join(_list(operations))} has a metric {metric}"
                 f"{suggestion(metric, known)}"

@@ -69,12 +69,13 @@ def tracking_uri(given: str | None = None) -> str:
     """
     uri = given or os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
     if uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
-        if found := _NOT_LITERAL.search(str(project_root())):
+        root = project_root()
+        if found := _NOT_LITERAL.search(str(root)):
             raise MlflowError(
-                f"{project_root()}: MLflow reads {found[0]!r} in a folder's name as another character; rename it, or "
+                f"{root}: MLflow reads {found[0]!r} in a folder's name as another character; rename it, or "
                 "set MLFLOW_TRACKING_URI to a database elsewhere"
             )
-        uri = f"sqlite:///{project_root() / uri.removeprefix('sqlite:///')}"
+        uri = f"sqlite:///{root / uri.removeprefix('sqlite:///')}"
     return uri
 
 

@@ -49,10 +49,10 @@ const columns = {
   },
 
   isFloat(text) {
-    const fraction = String.raw`\.(?:0|[0-9]*[1-9])`;
-    const float = `^-?(?:(?:0|[1-9][0-9]*)${fraction}|[1-9](?:${fraction})?[eE][+-]?[0-9]{1,3})$`;
-    return text.length <= 40 && new RegExp(float).test(text);
+    return text.length <= 40 && columns.FLOAT.test(text);
   },
+
+  FLOAT: /^-?(?:(?:0|[1-9][0-9]*)\.(?:0|[0-9]*[1-9])|[1-9](?:\.(?:0|[0-9]*[1-9]))?[eE][+-]?[0-9]{1,3})$/,
 
   WORDS: new Map([
     ["True", true],
