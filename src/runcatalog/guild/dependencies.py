@@ -76,9 +76,14 @@ def _has_files(self: Any, run: Any) -> bool:
 
     unpacked = resolver._unpack_dir(run.dir, None)
     return any(
-        path.is_file() or any(entry.is_file() for entry in path.rglob("*"))
+        path.is_file() or any(map(_is_content, path.rglob("*")))
         for path in map(Path, resolver._resolve_run_files(run, self.source, unpacked))
     )
+
+
+def _is_content(entry: Path) -> bool:
+    """Return whether an entry of a folder is a file or a link to a folder, which `rglob` does not follow."""
+    return entry.is_file() or (entry.is_symlink() and entry.is_dir())
 
 
 def _name(ref: Any) -> str:
