@@ -196,10 +196,13 @@ def plain_reward(config: RewardConfig, task: str, row: dict[str, np.ndarray | fl
     turn = math.hypot(row["yaw"] - row["hinge"], row["pitch"])
     effort = float(np.mean(np.square(row["action"])))
     door, handle = abs(row["hinge"]), abs(row["handle"]) if TASKS[task].latched else 0.0
+    if config.handle == 50:
+        credit = 50 * handle
+    else:
+        handle_turn = 0.45 if door > 0.02 else min(handle, 0.45)
+        credit = 10 * handle_turn if TASKS[task].latched else 0.0
     if config.kind == "original":
-        return -d - math.log(d * d + 0.005) - 5 - turn + 30 * door + 50 * handle - effort
-    handle_turn = 0.45 if door > 0.02 else min(handle, 0.45)
-    credit = 10 * handle_turn if TASKS[task].latched else 0.0
+        return -d - math.log(d * d + 0.005) - 5 - turn + 30 * door + credit - effort
     return -d - math.log(d * d + 5e-4) - 5 - 0.3 * turn + 30 * door + credit - effort
 
 
@@ -263,10 +266,15 @@ class Plain:
         )
 
 
-@pytest.mark.parametrize("kind", ["shaped", "original"])
+@pytest.mark.parametrize(
+    ("kind", "handle"),
+    [("shaped", "own"), ("original", "own"), ("shaped", "unlimited"), ("original", "capped")],
+)
 @pytest.mark.parametrize("task", ["pull_left", "lever", "round_left", "lever_push"])
-def test_a_plain_mj_step_loop_gives_the_same(task: str, kind: str):
-    config = RewardConfig.of(kind)
+def test_a_plain_mj_step_loop_gives_the_same(task: str, kind: str, handle: str):
+    config = RewardConfig.of(kind, handle)
+    of_source = handle == "unlimited" or (handle == "own" and kind == "original")
+    assert config.handle == (50 if of_source else 10)
     env = DoorVecEnv(task, num_envs=3, seeds=Seeds(4), stagger=False, threads=2, reward=config)
     plain = [Plain(env, index, config) for index in range(env.num_envs)]
     policy, obs = ScriptedHook(task), env.observation

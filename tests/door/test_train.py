@@ -281,6 +281,7 @@ def test_choices_are_those_of_the_code():
     assert set(door_flags.STARTS) == set(STARTS)
     assert set(door_flags.ROBOTS) == set(ROBOTS)
     assert {RewardConfig.of(kind).kind for kind in door_flags.REWARDS} == set(door_flags.REWARDS)
+    assert all(RewardConfig.of("shaped", handle) for handle in door_flags.HANDLE_REWARDS)
 
 
 def test_help_names_every_flag_without_loading_torch():

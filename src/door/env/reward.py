@@ -1,6 +1,7 @@
 """Rewards: the formula of the source, and the shaped one of the study."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ class RewardConfig:
         offset: Softens the logarithm, m^2.
         turn: Per rad of the tool's yaw and pitch relative to the handle.
         control: On the mean square of the commands.
+        keeps_credit: Whether an open door gives the handle's whole credit, wherever the handle is.
     """
 
     kind: Literal["shaped", "original"] = "shaped"
@@ -34,15 +36,30 @@ class RewardConfig:
     offset: float = 5e-4
     turn: float = 0.3
     control: float = 1.0
+    keeps_credit: bool = True
 
     @classmethod
-    def of(cls, kind: str) -> "RewardConfig":
-        """Return the weights of a kind; raise ValueError for an unknown kind."""
-        if kind == "shaped":
-            return cls()
-        if kind == "original":
-            return cls(kind="original", handle=50.0, handle_cap=float("inf"), offset=5e-3, turn=1.0)
-        raise ValueError(f"unknown reward {kind!r}: choose from shaped, original")
+    def of(cls, kind: str, handle: str = "own") -> "RewardConfig":
+        """Return the weights of a kind.
+
+        Args:
+            kind: "shaped" or "original".
+            handle: The term of the handle: "own" of the kind, "capped" as in the shaped reward, or "unlimited" as in
+                the source's.
+
+        Raises:
+            ValueError: Unknown kind or term.
+        """
+        if kind not in ("shaped", "original"):
+            raise ValueError(f"unknown reward {kind!r}: choose from shaped, original")
+        if handle not in ("own", "capped", "unlimited"):
+            raise ValueError(
+                f"unknown handle's term {handle!r}: choose from own, capped, unlimited"
+            )
+        weights = cls() if kind == "shaped" else cls(kind="original", offset=5e-3, turn=1.0)
+        if handle == "unlimited" or (handle == "own" and kind == "original"):
+            weights = replace(weights, handle=50.0, handle_cap=math.inf, keeps_credit=False)
+        return weights
 
 
 def door_reward(
@@ -79,7 +96,7 @@ def door_reward(
     total -= config.control / action.shape[1] * np.einsum("ij,ij->i", action, action)
     if handle is not None:
         credit = np.minimum(np.abs(handle), config.handle_cap)
-        if config.kind == "shaped":
+        if config.keeps_credit:
             credit[opening > CLOSED] = config.handle_cap
         total += config.handle * credit
     return total

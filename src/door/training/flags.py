@@ -15,6 +15,7 @@ from runcatalog.record.config import checkpoint_folder
 ROBOTS = ("floatinghook", "floatinggripper")
 STARTS = ("near", "original")
 REWARDS = ("shaped", "original")
+HANDLE_REWARDS = ("own", "capped", "unlimited")
 TIME_LIMITS = ("cut", "bootstrap")
 VALUE_LOSSES = ("max", "clipped", "plain")
 REWARD_SCALES = ("running", "restart", "none")
@@ -87,6 +88,12 @@ class DoorConfig(record.Config):
         "shaped",
         "original: the source's, in which turning the handle further pays most",
         choices=REWARDS,
+    )
+    handle_reward: str = option(
+        "own",
+        "the reward's term for turning the handle; own: of the flag reward; capped: as in shaped; unlimited: as in "
+        "original",
+        choices=HANDLE_REWARDS,
     )
     start: str = option("near", "near: 0.46 m from the handle; original: 1 m", choices=STARTS)
     tuned: str = option(

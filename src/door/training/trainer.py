@@ -99,7 +99,7 @@ class Trainer:
             seeds=run.seeds,
             threads=config.threads,
             envs_per_call=config.envs_per_call,
-            reward=RewardConfig.of(config.reward),
+            reward=RewardConfig.of(config.reward, config.handle_reward),
             start=config.start,
         )
         self.shape = NetworkShape(self.env.obs_size, self.env.action_size, config.hidden())
@@ -241,7 +241,7 @@ class Trainer:
             config.robot,
             seeds=self.run.seeds,
             start=config.start,
-            reward=RewardConfig.of(config.reward),
+            reward=RewardConfig.of(config.reward, config.handle_reward),
             threads=config.threads,
             index=worlds,
         )
