@@ -92,6 +92,7 @@ class Trainer:
     def __init__(self, run: record.Run, config: DoorConfig) -> None:
         self.run, self.config = run, config
         torch.set_num_threads(1)  # for small networks one thread is the fastest
+        self._reward = RewardConfig.of(config.reward, config.handle_reward)
         self.env = DoorGroups(
             config.task,
             config.robot,
@@ -99,7 +100,7 @@ class Trainer:
             seeds=run.seeds,
             threads=config.threads,
             envs_per_call=config.envs_per_call,
-            reward=RewardConfig.of(config.reward, config.handle_reward),
+            reward=self._reward,
             start=config.start,
         )
         self.shape = NetworkShape(self.env.obs_size, self.env.action_size, config.hidden())
@@ -241,7 +242,7 @@ class Trainer:
             config.robot,
             seeds=self.run.seeds,
             start=config.start,
-            reward=RewardConfig.of(config.reward, config.handle_reward),
+            reward=self._reward,
             threads=config.threads,
             index=worlds,
         )
