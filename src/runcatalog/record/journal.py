@@ -32,6 +32,7 @@ from runcatalog.record.digest import CLOCK_PREFIX, metrics_digest
 HIDDEN = "[hidden]"  # replaces a secret
 MAX_BYTES = 32 << 20  # limit of a JSON file and of a line; far above the size of real ones
 METRICS, SESSIONS, EVENTS = "metrics.jsonl", "sessions.jsonl", "events.jsonl"
+SENDER_LOG = "sender.log"  # of the process that sends a run to MLflow, which has it locked
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NAME_CHARACTERS = frozenset("_-./ :")
 _CRC = b',"crc":"'
@@ -594,6 +595,21 @@ def locked(path: Path, timeout: float | None = None) -> Iterator[None]:
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_UN)
         os.close(file)
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds a lock of a file; False if the file cannot be opened."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
 
 
 def open_regular(path: Path) -> IO[bytes]:

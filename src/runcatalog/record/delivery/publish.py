@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -146,6 +147,7 @@ class Publisher:
                         f"{self.directory}: no run (journal/sessions.jsonl cannot be read)"
                     )
                 self._connected()  # may take seconds, for which nobody else should wait
+                self._await_sender(facts, patience)
                 with self._locked(patience):
                     # Before the points, so that a reported end comes with all points.
                     status = self._status()
@@ -472,6 +474,19 @@ class Publisher:
         # If the journal is not writable or the disk is full, all is sent again later, which adds nothing.
         with contextlib.suppress(OSError):
             journal.write_json(path, content, durable=False)
+
+    def _await_sender(self, facts: dict[str, Any], patience: float) -> None:
+        """Wait until the sender of a run that `mlflow run` started has said which run in MLflow that is.
+
+        Another process that came first would make a second run.
+        """
+        end = time.monotonic() + patience
+        while facts.get("mlflow_run_id") and not (self._created or self._state().get("run")):
+            if not journal.is_locked(self._journal / journal.SENDER_LOG):
+                return
+            if time.monotonic() > end:
+                raise RunIsBusy(f"{self.directory}: another process is sending it")
+            time.sleep(0.05)
 
     @contextlib.contextmanager
     def _locked(self, patience: float) -> Iterator[None]:

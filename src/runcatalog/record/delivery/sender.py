@@ -7,6 +7,7 @@ and if the training is killed, the sender still reports the end.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib.util
 import os
 import re
@@ -17,6 +18,7 @@ import threading
 import time
 from pathlib import Path
 
+from runcatalog.record import journal
 from runcatalog.record.lifecycle.signals import RUNNING
 from runcatalog.record.provenance.environment import submitted
 
@@ -55,7 +57,10 @@ def start_sender(directory: Path, project: Path) -> subprocess.Popen[bytes] | No
         "OPENBLAS_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
     }
-    with (directory / "journal" / "sender.log").open("ab") as log:
+    with (directory / "journal" / journal.SENDER_LOG).open("ab") as log:
+        # The sender inherits the lock with the open file, and so holds it from its first moment to its last.
+        with contextlib.suppress(OSError):
+            fcntl.flock(log, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return subprocess.Popen(
             [sys.executable, "-m", "runcatalog.record.delivery.sender", str(directory)],
             stdin=subprocess.PIPE,
@@ -130,7 +135,7 @@ def problem(directory: Path, since: float) -> str:
         directory: The run's directory.
         since: When the session began [s since the epoch]; what was written to the log before does not count.
     """
-    log, state = directory / "journal" / "sender.log", directory / "journal" / "mlflow.json"
+    log, state = directory / "journal" / journal.SENDER_LOG, directory / "journal" / "mlflow.json"
     try:
         changed = log.stat().st_mtime
         if changed < since or (state.exists() and state.stat().st_mtime > changed):

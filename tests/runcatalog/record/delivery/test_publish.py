@@ -22,7 +22,7 @@ from mlflow_server import free_port, server
 from runcatalog import record
 from runcatalog.record.delivery.hidden_tags import plain_names
 from runcatalog.record.delivery.mlflow_client import MlflowError, connect, shown, tracking_uri
-from runcatalog.record.delivery.publish import Publisher, publish
+from runcatalog.record.delivery.publish import Publisher, RunIsBusy, publish
 from runcatalog.record.delivery.tags import run_tags
 from runcatalog.record.journal import HIDDEN, append_line, read_json, read_points
 from runcatalog.record.lifecycle.status import status_of
@@ -196,6 +196,27 @@ def test_the_run_that_mlflow_run_created_is_used(project, toy, wait_until):
     assert publish(toy.directory).mlflow_run_id == created.info.run_id
     assert client.get_run(created.info.run_id).data.params["lr"] == "2e-2"
     assert stored_points(uri, created.info.run_id) == logged(toy.directory)
+
+
+def test_who_comes_before_the_sender_waits_until_it_has_found_the_run_of_mlflow_run(project, toy):
+    from mlflow import MlflowClient
+
+    uri = tracking_uri()
+    client = MlflowClient(uri)
+    created = client.create_run("0").info.run_id
+    environment = {"MLFLOW_RUN_ID": created, "RECORD_MLFLOW": "on"}
+    assert toy.run("--updates", 2, env=environment)[0] == 0  # its sender is still importing MLflow
+    with pytest.raises(RunIsBusy):
+        publish(toy.directory, patience=0.0)
+    assert publish(toy.directory).mlflow_run_id == created
+    experiments = [e.experiment_id for e in client.search_experiments()]
+    (run,) = client.search_runs(experiments)
+    assert run.info.status == "FINISHED"
+    # The directory alone makes nobody wait: the sender of a copy is not at work.
+    copied = project / "copied"
+    shutil.copytree(toy.directory, copied)
+    (copied / "journal" / "mlflow.json").unlink()
+    assert publish(copied, patience=0.0).mlflow_run_id == created
 
 
 def test_a_run_directory_takes_over_no_run_of_mlflow(project, finished):
