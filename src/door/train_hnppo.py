@@ -64,8 +64,9 @@ class Config(DoorConfig):
     embedding_start: str = option(
         "neutral",
         "start of a further task's embedding; random: N(0, 1) (source); neutral: the one of 32 random "
-        "embeddings that gives the smallest actor, with the exploration of a new network",
-        choices=("random", "neutral"),
+        "embeddings that gives the smallest actor, with the exploration of a new network; warm: that of the "
+        "old task whose policy has the highest reward in a rollout, with its exploration",
+        choices=("random", "neutral", "warm"),
     )
     beta: float = option(
         1e-3, "strength of the regulariser [1]; source: 5e-4 to 5e-3, 0 for none", low=0
@@ -140,7 +141,9 @@ def make_agent(config: Config, trainer: Trainer) -> HyperAgent:
     generator = trainer.run.seeds.torch("weights")
     agent = HyperAgent(trainer.shape, settings, generator, config.task)
     if trainer.load_pretrained(agent):
-        agent.begin_task(config.task, generator)
+        is_warm = config.embedding_start == "warm"
+        like = trainer.best_policy(agent.policies(), agent.tasks) if is_warm else None
+        agent.begin_task(config.task, generator, like)
     agent.normaliser.enabled = config.normalise_obs  # the current task's; the others keep theirs
     task_id = len(agent.tasks) - 1
     if config.task_id not in (-1, task_id):

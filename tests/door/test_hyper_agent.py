@@ -284,6 +284,31 @@ def test_a_neutral_start_explores_like_a_new_network(neutral):
     assert not torch.equal(agent.policy().tensors[-1], started)  # and it is learned
 
 
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_task_may_start_with_the_policy_of_an_old_one(place):
+    agent = _agent(2, log_std=-0.5)
+    for seed in range(3):
+        agent.normaliser.update(torch.randn(20, 5).numpy() + seed)
+        _step(agent, seed)
+    old = agent.policies()
+    agent.begin_task("next", torch.Generator().manual_seed(9), like=place)
+    observations = torch.randn(7, 5).numpy() * 3
+    started = agent.policy()
+    assert np.array_equal(started(observations), old[place](observations))
+    assert not np.array_equal(started(observations), old[1 - place](observations))
+    assert torch.equal(started.tensors[-1], old[place].tensors[-1])
+    # Learning moves the new task alone: the old one keeps its embedding, statistics and exploration.
+    embedding, log_std = agent.embeddings[place].clone(), agent.log_stds[place].clone()
+    mean = agent.normalisers[place].moments.mean.copy()
+    agent.normaliser.update(observations)
+    _step(agent, 5)
+    assert torch.equal(agent.embeddings[place], embedding)
+    assert torch.equal(agent.log_stds[place], log_std)
+    assert np.array_equal(agent.normalisers[place].moments.mean, mean)
+    assert not torch.equal(agent.embeddings[2], embedding)
+    assert not np.array_equal(agent.normaliser.moments.mean, mean)
+
+
 @pytest.mark.parametrize("settings", [{}, {"freshcritic": False}, {"chunked": True}])
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_restored_state_continues_to_the_bit(fused, settings, monkeypatch):

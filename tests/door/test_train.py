@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from door import determinism, train_hnppo, train_ppo
+from door.continual import steps
 from door.training import evaluation, snapshots, summary, trainer
 from door.training import flags as door_flags
 from rl import gae, ppo
@@ -111,9 +112,15 @@ def test_without_a_renderer_the_run_goes_on_and_says_so(project, few_worlds, mon
     assert not (project / "run" / "artifacts" / "policy.mp4").exists()
 
 
-@pytest.mark.parametrize("kind", ["ppo", "hnppo"])
-def test_threads_kills_and_resumes_change_no_bit(kind, project, few_worlds, monkeypatch):
-    whole = _train(kind, project / "whole", monkeypatch, save_interval=3)
+@pytest.mark.parametrize(
+    ("kind", "start"), [("ppo", ""), ("hnppo", ""), ("hnppo", "warm")], ids=str.strip
+)
+def test_threads_kills_and_resumes_change_no_bit(kind, start, project, few_worlds, monkeypatch):
+    own = {"save_interval": 3}
+    if start:
+        _train(kind, project / "first", monkeypatch, task="pull")
+        own |= {"task": "pull_left", "pretrained": str(project / "first"), "embedding_start": start}
+    whole = _train(kind, project / "whole", monkeypatch, **own)
     broken = project / "broken"
     script = SCRIPTS[kind]
 
@@ -131,8 +138,8 @@ def test_threads_kills_and_resumes_change_no_bit(kind, project, few_worlds, monk
     with monkeypatch.context() as patch:
         patch.setattr(trainer.Trainer, "log", log_and_die)
         with pytest.raises(Killed):
-            _train(kind, broken, monkeypatch, save_interval=3, threads=1, envs_per_call=3)
-    flags = SMALL | {"save_interval": 3, "resume": str(broken), "threads": 3}
+            _train(kind, broken, monkeypatch, **own, threads=1, envs_per_call=3)
+    flags = SMALL | own | {"resume": str(broken), "threads": 3}
     resumed = script.main(script.Config(**flags))
     assert resumed["digest"] == whole["digest"]
     assert resumed["resume_mismatch"] == 0
@@ -174,6 +181,26 @@ def test_a_series_of_tasks(project, few_worlds, monkeypatch):
     _train("hnppo", third, monkeypatch, pretrained=str(project / "6"), task="lever")
     normalisers = record.load_checkpoint(third).state["agent"]["normalisers"]
     assert [state["enabled"] for state in normalisers] == [True, False, True]
+
+
+def test_a_warm_start_takes_the_policy_with_the_highest_reward(project, few_worlds, monkeypatch):
+    folders = [project / name for name in ("first", "second", "warm")]
+    small = {"save_interval": 2, "embedding_start": "warm"}
+    _train("hnppo", folders[0], monkeypatch, task="pull")
+    for before, folder, task in ((0, folders[1], "pull_left"), (1, folders[2], "lever")):
+        _train("hnppo", folder, monkeypatch, task=task, pretrained=str(folders[before]), **small)
+    points = _points(folders[2])
+    rewards = {name: v[0] for name, v in points.items() if name.startswith("start_reward/")}
+    assert list(rewards) == ["start_reward/0_pull", "start_reward/1_pull_left"]
+    assert len(set(rewards.values())) == 2
+    best = list(rewards.values()).index(max(rewards.values()))
+    policies = [policy for _, policy in snapshots.load(snapshots.paths(folders[2])[0][1])]
+    observations = np.random.default_rng(0).normal(size=(5, policies[0].tensors[0].shape[1]))
+    assert np.array_equal(policies[2](observations), policies[best](observations))
+    # The rollouts of the choice count: two of 128 decisions before the first update.
+    assert points["env_steps"] == {update: 256 + update * 128 for update in range(1, 5)}
+    assert steps.read_one(folders[2]).decisions_before == 256
+    assert steps.read_one(folders[0]).decisions_before == 0
 
 
 def test_fine_tuning_starts_from_the_weights_and_a_new_optimiser(project, few_worlds, monkeypatch):

@@ -132,7 +132,8 @@ class Evaluations:
     def _training_curve(self, name: str, step: Step) -> tuple[list[float], list[float]]:
         """Return decisions and opening rates on the validation worlds during the training of a step.
 
-        The run logged them itself, except for the start of a run from scratch, which is evaluated here.
+        The run logged them itself, except for the start of a run from scratch, which is evaluated here. The decisions
+        for the choice of a start come first, with success 0 at the first of them.
 
         Args:
             name: Metric of the evaluation of the start.
@@ -150,8 +151,10 @@ class Evaluations:
 
             curve[0] = self._rate(name, 0, rate)
         updates = sorted(curve)
-        decisions = [update * step.decisions_per_update for update in updates]
-        return decisions, [curve[update] for update in updates]
+        before = step.decisions_before
+        decisions = [before + update * step.decisions_per_update for update in updates]
+        rates = [curve[update] for update in updates]
+        return ([0, *decisions], [0.0, *rates]) if before else (decisions, rates)
 
     def _name(self, what: str, task: int) -> str:
         return f"{what}/{task}_{self._series[task].task}"

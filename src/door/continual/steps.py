@@ -30,6 +30,7 @@ class Step:
         method: Method in the result of the run.
         pretrained: Whether it started from another run.
         decisions_per_update: Size of a rollout.
+        decisions_before: Decisions before the first update, for the choice of a start.
         snapshots: Update and file per saved set of policies, by update; at least one.
         validation: Opening rate on the validation worlds by update.
         opening_rate: Reported opening rate on the test worlds.
@@ -44,6 +45,7 @@ class Step:
     method: str
     pretrained: bool
     decisions_per_update: int
+    decisions_before: int
     snapshots: tuple[tuple[int, Path], ...]
     validation: dict[int, float]
     opening_rate: float
@@ -159,6 +161,8 @@ def read_one(path: Path) -> Step:
         )
     try:
         flags, result = run_json["flags"], written["result"]
+        per_update = flags["num-envs"] * flags["num-steps"]
+        decisions = _points(path, "env_steps")
         return Step(
             directory=path.resolve(),
             task=flags["task"],
@@ -167,9 +171,10 @@ def read_one(path: Path) -> Step:
             start=flags["start"],
             method=result["variant"]["method"],
             pretrained=bool(flags["pretrained"]),
-            decisions_per_update=flags["num-envs"] * flags["num-steps"],
+            decisions_per_update=per_update,
+            decisions_before=int(decisions[1]) - per_update if 1 in decisions else 0,
             snapshots=saved,
-            validation=_validation(path),
+            validation=_points(path, "validation_opening_rate"),
             opening_rate=result["metrics"]["opening_rate"],
             earlier=_earlier(result["metrics"]),
         )
@@ -182,7 +187,7 @@ def _earlier(metrics: dict[str, float]) -> dict[int, float]:
     return {int(match[1]): rate for match, rate in matches if match}
 
 
-def _validation(path: Path) -> dict[int, float]:
+def _points(path: Path, metric: str) -> dict[int, float]:
+    """Return a metric of a run by update."""
     points = journal.read_points(path / "journal" / "metrics.jsonl")
-    rates = {p.step: p.value for p in points if p.name == "validation_opening_rate"}
-    return dict(sorted(rates.items()))
+    return dict(sorted((p.step, p.value) for p in points if p.name == metric))

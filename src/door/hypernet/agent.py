@@ -94,25 +94,38 @@ class HyperAgent:
         self.tasks: list[str] = []
         self.begin_task(task, generator)
 
-    def begin_task(self, task: str, generator: torch.Generator) -> None:
-        """Add a task: store the old tasks' weights; new embedding, normaliser, fresh critic and optimisers."""
+    def begin_task(self, task: str, generator: torch.Generator, like: int | None = None) -> None:
+        """Add a task: store the old tasks' weights; new embedding, normaliser, fresh critic and optimisers.
+
+        Args:
+            task: Its name.
+            generator: Source of the new weights.
+            like: Place of the old task whose policy is the new task's first one; None: `neutral_start` decides.
+        """
         settings = self.settings
         self.targets = self.hypernetwork.generate(self.embeddings)
         neutral = settings.neutral_start and bool(self.tasks)
         candidates = torch.randn(
             NEUTRAL_CANDIDATES if neutral else 1, settings.te_dim, generator=generator
         )
-        actors = self.hypernetwork.generate(candidates)[:, : count(self.shape.actor)]
-        smallest = torch.linalg.vector_norm(actors, dim=1).argmin()
-        self.embeddings = torch.cat((self.embeddings, candidates[smallest][None]))
-        self.normalisers.append(ObservationNormaliser(self.shape.observation_size))
+        normaliser = ObservationNormaliser(self.shape.observation_size)
+        if like is None:
+            actors = self.hypernetwork.generate(candidates)[:, : count(self.shape.actor)]
+            embedding = candidates[torch.linalg.vector_norm(actors, dim=1).argmin()]
+        else:
+            embedding = self.embeddings[like]
+            normaliser.set_state(self.normalisers[like].state())
+        self.embeddings = torch.cat((self.embeddings, embedding[None]))
+        self.normalisers.append(normaliser)
         self.tasks.append(task)
         self.critic = torch.empty(0)
         if settings.freshcritic:
             self.critic = initial_weights(self.shape.critic, generator, output_gain=2**0.5)
         self._update = self._new_update()
         log_std = torch.full(self.shape.actor[-1], settings.log_std)
-        if neutral:
+        if like is not None:
+            log_std = self.log_stds[like]
+        elif neutral:
             log_std -= self._actor(self.weights())[-1]
         self.log_stds = torch.cat((self.log_stds, log_std[None]))
 

@@ -136,6 +136,20 @@ class Trainer:
         self.run.add_parent(checkpoint.run_id)
         return True
 
+    def best_policy(self, policies: Sequence[Policy], tasks: Sequence[str]) -> int:
+        """Return the place of the policy with the highest mean reward in a rollout each, before the first update.
+
+        Args:
+            policies: Of other tasks, tried in the environments of this one.
+            tasks: Their names, for the log.
+        """
+        rewards = [float(self._rollout(policy).rewards.mean()) for policy in policies]
+        best = int(np.argmax(rewards))
+        named = zip(tasks, rewards, strict=True)
+        self.run.log({f"start_reward/{i}_{task}": r for i, (task, r) in enumerate(named)}, 0)
+        self.run.event(f"starts with the policy of task {best}, {tasks[best]}")
+        return best
+
     def start(self, agent: DoorAgent) -> None:
         """Continue from the run's newest checkpoint; without one, save the initial policies.
 
@@ -177,13 +191,17 @@ class Trainer:
     def collect(self, agent: DoorAgent) -> tuple[Rollout, np.ndarray]:
         """Draw new worlds and collect a rollout in them; return it with its scaled rewards [T, N]."""
         self._clock = time.perf_counter()
+        self._scaler.restart(statistics=self.config.reward_scale == "restart")
+        rollout = self._rollout(agent.policy())
+        return rollout, self._scaler(rollout.rewards, rollout.ends)
+
+    def _rollout(self, policy: Policy) -> Rollout:
+        """Collect a rollout in new worlds; its decisions count."""
         config = self.config
-        observations = self.env.new_worlds()
-        self._scaler.restart(statistics=config.reward_scale == "restart")
         rollout = collect(
             self.env.groups,
-            agent.policy(),
-            observations,
+            policy,
+            self.env.new_worlds(),
             config.num_steps,
             self.run.seeds.generator("exploration", self.update),
             keep_final=config.time_limit == "bootstrap",
@@ -191,7 +209,7 @@ class Trainer:
             parallel=self.env.parallel,
         )
         self.steps += rollout.rewards.size
-        return rollout, self._scaler(rollout.rewards, rollout.ends)
+        return rollout
 
     def log(self, rollout: Rollout, statistics: dict[str, float]) -> None:
         """Log the metrics of the current update."""
