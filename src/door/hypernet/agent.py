@@ -123,9 +123,7 @@ class HyperAgent:
             self.critic = initial_weights(self.shape.critic, generator, output_gain=2**0.5)
         self._update = self._new_update()
         log_std = torch.full(self.shape.actor[-1], settings.log_std)
-        if like is not None:
-            log_std = self.log_stds[like]
-        elif neutral:
+        if neutral or like is not None:
             log_std -= self._actor(self.weights())[-1]
         self.log_stds = torch.cat((self.log_stds, log_std[None]))
 
