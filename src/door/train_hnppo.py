@@ -65,7 +65,7 @@ class Config(DoorConfig):
         "neutral",
         "start of a further task's embedding; random: N(0, 1) (source); neutral: the one of 32 random "
         "embeddings that gives the smallest actor, with the exploration of a new network; warm: that of the "
-        "old task whose policy has the highest reward in a rollout, with its exploration",
+        "earlier task whose policy opens most doors of this one, neutral if none opens any",
         choices=("random", "neutral", "warm"),
     )
     beta: float = option(
@@ -125,7 +125,7 @@ def make_agent(config: Config, trainer: Trainer) -> HyperAgent:
         freshcritic=config.freshcritic,
         squash_mean=config.squash_mean,
         log_std=config.log_std,
-        neutral_start=config.embedding_start == "neutral",
+        neutral_start=config.embedding_start != "random",
         update=UpdateSettings(
             lr=config.lr,
             critic_lr=config.critic_lr,

@@ -14,6 +14,7 @@ import torch
 
 from door import determinism, train_hnppo, train_ppo
 from door.continual import steps
+from door.env.scripted import ScriptedHook
 from door.training import evaluation, snapshots, summary, trainer
 from door.training import flags as door_flags
 from rl import gae, ppo
@@ -183,24 +184,37 @@ def test_a_series_of_tasks(project, few_worlds, monkeypatch):
     assert [state["enabled"] for state in normalisers] == [True, False, True]
 
 
-def test_a_warm_start_takes_the_policy_with_the_highest_reward(project, few_worlds, monkeypatch):
-    folders = [project / name for name in ("first", "second", "warm")]
-    small = {"save_interval": 2, "embedding_start": "warm"}
-    _train("hnppo", folders[0], monkeypatch, task="pull")
-    for before, folder, task in ((0, folders[1], "pull_left"), (1, folders[2], "lever")):
-        _train("hnppo", folder, monkeypatch, task=task, pretrained=str(folders[before]), **small)
-    points = _points(folders[2])
-    rewards = {name: v[0] for name, v in points.items() if name.startswith("start_reward/")}
-    assert list(rewards) == ["start_reward/0_pull", "start_reward/1_pull_left"]
-    assert len(set(rewards.values())) == 2
-    best = list(rewards.values()).index(max(rewards.values()))
-    policies = [policy for _, policy in snapshots.load(snapshots.paths(folders[2])[0][1])]
-    observations = np.random.default_rng(0).normal(size=(5, policies[0].tensors[0].shape[1]))
-    assert np.array_equal(policies[2](observations), policies[best](observations))
-    # The rollouts of the choice count: two of 128 decisions before the first update.
-    assert points["env_steps"] == {update: 256 + update * 128 for update in range(1, 5)}
-    assert steps.read_one(folders[2]).decisions_before == 256
-    assert steps.read_one(folders[0]).decisions_before == 0
+def test_a_warm_start_takes_the_policy_that_opens_most_doors(project, monkeypatch):
+    monkeypatch.setenv("RUN_DIR", str(project / "run"))
+    config = train_hnppo.Config(**(SMALL | {"task": "lever"}))
+    with record.start(config, study="door") as run, trainer.Trainer(run, config) as training:
+        rest = partial(np.zeros, (trainer.TRIALS, 6))
+        policies = [lambda obs: rest(), ScriptedHook("pull"), ScriptedHook("lever")]
+        names = ["at rest", "pull", "lever"]
+        assert training.best_policy(policies, names) == 2
+        assert training.steps == 3 * trainer.TRIALS * evaluation.DECISIONS
+        assert training.best_policy(policies[:1], names[:1]) is None
+    tried = _points(project / "run")
+    assert tried["trial_opening_rate/0_at rest"][0] == 0
+    assert tried["trial_opening_rate/2_lever"][0] > 0.9
+
+
+def test_without_such_a_policy_a_warm_start_is_a_neutral_one(project, few_worlds, monkeypatch):
+    """Trained this little, no policy opens a door."""
+    _train("hnppo", project / "first", monkeypatch, task="pull")
+    own = {"task": "lever", "pretrained": str(project / "first"), "save_interval": 4}
+    written = {
+        start: _train("hnppo", project / start, monkeypatch, embedding_start=start, **own)
+        for start in ("neutral", "warm")
+    }
+    digests = [written[start]["digest"]["weights"] for start in written]
+    assert digests[0] == digests[1]
+    # The decisions of the trial come before the first update.
+    trial = trainer.TRIALS * evaluation.DECISIONS
+    assert written["warm"]["env_steps"] == written["neutral"]["env_steps"] + trial
+    assert _points(project / "warm")["env_steps"][1] == trial + 128
+    assert steps.read_one(project / "warm").decisions_before == trial
+    assert steps.read_one(project / "neutral").decisions_before == 0
 
 
 def test_fine_tuning_starts_from_the_weights_and_a_new_optimiser(project, few_worlds, monkeypatch):

@@ -11,10 +11,8 @@ from door.env.door_env import HORIZON, DoorVecEnv, Seeds
 from door.env.reward import RewardConfig
 from door.env.worlds import DECISION, World
 
-TEST, VALIDATION = (
-    0,
-    1,
-)  # indices of the sets of held-out worlds: for reporting, and for use during training
+# Indices of the sets of held-out worlds: for reporting, for use during training, and for the choice of a start.
+TEST, VALIDATION, TRIAL = 0, 1, 2
 WORLDS = 100
 DECISIONS = 127  # per trial, as in the source
 

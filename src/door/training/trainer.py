@@ -16,7 +16,14 @@ from door.env.door_env import HORIZON
 from door.env.groups import DoorGroups
 from door.env.reward import RewardConfig
 from door.training import snapshots
-from door.training.evaluation import VALIDATION, Evaluation, evaluate
+from door.training.evaluation import (
+    DECISIONS,
+    TRIAL,
+    VALIDATION,
+    Evaluation,
+    HeldOutWorlds,
+    evaluate,
+)
 from door.training.flags import DoorConfig
 from rl.actor_critic import NetworkShape
 from rl.normalise import ObservationNormaliser, ReturnScaler
@@ -28,6 +35,9 @@ from runcatalog import record
 # KL divergence of an update [nat] from which the policy counts as exploded. Three committed records are above: two with
 # hyperparameters of the source that exploded there too, and a trial of a search; all others are below 7.
 EXPLODED = 10.0
+TRIALS = (
+    16  # worlds in which an earlier task's policy is tried; about as many decisions as a rollout
+)
 ADAM_EPS = 1e-5  # as in a2c_ppo_acktr; torch has 1e-8
 
 
@@ -136,17 +146,32 @@ class Trainer:
         self.run.add_parent(checkpoint.run_id)
         return True
 
-    def best_policy(self, policies: Sequence[Policy], tasks: Sequence[str]) -> int:
-        """Return the place of the policy with the highest mean reward in a rollout each, before the first update.
+    def best_policy(self, policies: Sequence[Policy], tasks: Sequence[str]) -> int | None:
+        """Return the place of the policy that opens most doors of this task; None if none opens any.
+
+        All are tried in the same worlds, a set for this purpose; the decisions count.
 
         Args:
-            policies: Of other tasks, tried in the environments of this one.
+            policies: Of earlier tasks.
             tasks: Their names, for the log.
         """
-        rewards = [float(self._rollout(policy).rewards.mean()) for policy in policies]
-        best = int(np.argmax(rewards))
-        named = zip(tasks, rewards, strict=True)
-        self.run.log({f"start_reward/{i}_{task}": r for i, (task, r) in enumerate(named)}, 0)
+        config = self.config
+        with HeldOutWorlds(
+            config.robot,
+            seeds=self.run.seeds,
+            worlds=TRIALS,
+            start=config.start,
+            threads=config.threads,
+            index=TRIAL,
+        ) as worlds:
+            rates = [worlds.evaluate(policy, config.task).opening_rate for policy in policies]
+        self.steps += len(rates) * TRIALS * DECISIONS
+        named = zip(tasks, rates, strict=True)
+        self.run.log({f"trial_opening_rate/{i}_{task}": r for i, (task, r) in enumerate(named)}, 0)
+        if not any(rates):
+            self.run.event("no policy of an earlier task opens a door of this one: a new start")
+            return None
+        best = int(np.argmax(rates))
         self.run.event(f"starts with the policy of task {best}, {tasks[best]}")
         return best
 
@@ -191,17 +216,13 @@ class Trainer:
     def collect(self, agent: DoorAgent) -> tuple[Rollout, np.ndarray]:
         """Draw new worlds and collect a rollout in them; return it with its scaled rewards [T, N]."""
         self._clock = time.perf_counter()
-        self._scaler.restart(statistics=self.config.reward_scale == "restart")
-        rollout = self._rollout(agent.policy())
-        return rollout, self._scaler(rollout.rewards, rollout.ends)
-
-    def _rollout(self, policy: Policy) -> Rollout:
-        """Collect a rollout in new worlds; its decisions count."""
         config = self.config
+        observations = self.env.new_worlds()
+        self._scaler.restart(statistics=config.reward_scale == "restart")
         rollout = collect(
             self.env.groups,
-            policy,
-            self.env.new_worlds(),
+            agent.policy(),
+            observations,
             config.num_steps,
             self.run.seeds.generator("exploration", self.update),
             keep_final=config.time_limit == "bootstrap",
@@ -209,7 +230,7 @@ class Trainer:
             parallel=self.env.parallel,
         )
         self.steps += rollout.rewards.size
-        return rollout
+        return rollout, self._scaler(rollout.rewards, rollout.ends)
 
     def log(self, rollout: Rollout, statistics: dict[str, float]) -> None:
         """Log the metrics of the current update."""
