@@ -100,7 +100,8 @@ class HyperAgent:
         Args:
             task: Its name.
             generator: Source of the new weights.
-            like: Place of the old task whose policy is the new task's first one; None: `neutral_start` decides.
+            like: Place of the old task as which the new one acts at first, with the exploration of a new network; None:
+                `neutral_start` decides.
         """
         settings = self.settings
         self.targets = self.hypernetwork.generate(self.embeddings)
