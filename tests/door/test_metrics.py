@@ -1,5 +1,6 @@
 """The metrics of a series, from tiny training runs."""
 
+import dataclasses
 import functools
 import json
 import shutil
@@ -190,6 +191,26 @@ def test_transfer_uses_the_runs_own_validations(place, whole):
     assert results["forward_transfer_auc"] == pytest.approx(
         results["forward_transfer_auc/1_pull_left"] / 2
     )
+
+
+def test_decisions_before_the_first_update_delay_a_curve(place, whole):
+    series, reference = (
+        steps.read(steps.folders(place.root / name / "steps")) for name in ("tuning", "fresh")
+    )
+    late = [series[0], dataclasses.replace(series[1], decisions_before=256)]
+    points = _points(place.root / "whole")
+    own = _points(place.root / "tuned")["validation_opening_rate"]
+    fresh = _points(place.root / "left")["validation_opening_rate"]
+    place.patch.setenv("RUN_DIR", str(place.root / "late"))
+    with record.start(metrics.Config(seed=SEED), study="door") as run:
+        transfer = evaluations.Evaluations(
+            run, late, reference, every=1, curve_worlds=6, threads=1
+        ).transfer()
+    # Up to 512 decisions, where the fresh curve ends: 256 of the trial, then updates 0 and 2.
+    area = (0 + own[0]) / 4 + (own[0] + own[2]) / 4
+    start = points["fresh/1_pull_left"][0]
+    of_fresh = (start + 2 * fresh[2] + fresh[4]) / 4
+    assert transfer[1] == pytest.approx((area - of_fresh) / (1 - of_fresh))
 
 
 def test_the_result_has_table_figures_progress_and_parents(place, whole):
