@@ -65,7 +65,7 @@ class Config(DoorConfig):
         "neutral",
         "start of a further task's embedding; random: N(0, 1) (source); neutral: the one of 32 random "
         "embeddings that gives the smallest actor, with the exploration of a new network; warm: that of the "
-        "earlier task whose policy opens most doors of this one, neutral if none opens any",
+        "earlier task whose policy opens most doors of this one, neutral if none opens half of them",
         choices=("random", "neutral", "warm"),
     )
     beta: float = option(

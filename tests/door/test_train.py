@@ -200,7 +200,7 @@ def test_a_warm_start_takes_the_policy_that_opens_most_doors(project, monkeypatc
 
 
 def test_without_such_a_policy_a_warm_start_is_a_neutral_one(project, few_worlds, monkeypatch):
-    """Trained this little, no policy opens a door."""
+    """Trained this little, no policy opens half of the doors."""
     _train("hnppo", project / "first", monkeypatch, task="pull")
     own = {"task": "lever", "pretrained": str(project / "first"), "save_interval": 4}
     written = {

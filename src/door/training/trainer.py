@@ -147,7 +147,10 @@ class Trainer:
         return True
 
     def best_policy(self, policies: Sequence[Policy], tasks: Sequence[str]) -> int | None:
-        """Return the place of the policy that opens most doors of this task; None if none opens any.
+        """Return the place of the policy that opens most doors of this task; None if none opens half of them.
+
+        A policy that opens fewer may be a local optimum: one that opened 26 % of the lever doors opened no more of them
+        190,000 decisions later.
 
         All are tried in the same worlds, a set for this purpose; the decisions count.
 
@@ -168,10 +171,10 @@ class Trainer:
         self.steps += len(rates) * TRIALS * DECISIONS
         named = zip(tasks, rates, strict=True)
         self.run.log({f"trial_opening_rate/{i}_{task}": r for i, (task, r) in enumerate(named)}, 0)
-        if not any(rates):
-            self.run.event("no policy of an earlier task opens a door of this one: a new start")
-            return None
         best = int(np.argmax(rates))
+        if rates[best] < 0.5:
+            self.run.event("no policy of an earlier task opens half of the doors: a new start")
+            return None
         self.run.event(f"starts with the policy of task {best}, {tasks[best]}")
         return best
 
