@@ -47,6 +47,9 @@ class Config(record.Config):
     threads: str = option(
         "1 2 4", "simulator threads, one number per run; source: 1 and 8 processes"
     )
+    world_seed: str = option(
+        "run", "see train_ppo; none: the result differs every time", choices=("run", "none")
+    )
     timeout: float = option(1800.0, "time limit of a run [s]", low=1)
 
     def __post_init__(self) -> None:
@@ -142,6 +145,7 @@ def _start(
         "video": "no",
         "threads": variant[0],
         "envs-per-call": variant[1],
+        "world-seed": config.world_seed,
     }
     if resume:
         flags["resume"] = str(directory)

@@ -147,6 +147,15 @@ def test_threads_kills_and_resumes_change_no_bit(kind, start, project, few_world
     assert resumed["result"]["metrics"] == whole["result"]["metrics"]
 
 
+def test_worlds_without_a_seed_differ_every_time(project, few_worlds, monkeypatch):
+    digests = []
+    for name, start in (("a", "none"), ("b", "none"), ("c", "run"), ("d", "run")):
+        written = _train("ppo", project / name, monkeypatch, env_steps=256, world_seed=start)
+        digests.append(written["digest"]["weights"])
+    assert len(set(digests[:2])) == 2
+    assert digests[2] == digests[3]
+
+
 def test_a_series_of_tasks(project, few_worlds, monkeypatch):
     first, second = project / "first", project / "second"
     _train("hnppo", first, monkeypatch, task="pull")

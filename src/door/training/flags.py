@@ -96,6 +96,12 @@ class DoorConfig(record.Config):
         choices=HANDLE_REWARDS,
     )
     start: str = option("near", "near: 0.46 m from the handle; original: 1 m", choices=STARTS)
+    world_seed: str = option(
+        "run",
+        "seed of the training worlds; run: the run's; none: other worlds every time, as in the source's "
+        "first runs",
+        choices=("run", "none"),
+    )
     tuned: str = option(
         "",
         "a search, such as ppo:lr_size_clip_opt_ppo_lever, whose best trial gives the searched flags; "

@@ -5,6 +5,7 @@ The algorithm is in the training scripts (`door.train_ppo`, `door.train_hnppo`),
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
@@ -107,7 +108,7 @@ class Trainer:
             config.task,
             config.robot,
             config.num_envs,
-            seeds=run.seeds,
+            seeds=run.seeds if config.world_seed == "run" else record.Seeds(secrets.randbits(63)),
             threads=config.threads,
             envs_per_call=config.envs_per_call,
             reward=self._reward,
