@@ -24,6 +24,9 @@ from runcatalog.record.errors import UserError
 from runcatalog.record.lifecycle import process
 
 STATE = "process.json"  # in the folder of a process: its number, start, machine and address
+JOINED = (
+    "joined"  # in that file: whether the scheduler has taken the name; missing until it was asked
+)
 LOCK = "lock"  # in the same folder, held by the process
 _DASK = {
     # Dask measures itself for its web page, which takes a tenth of a core.
@@ -107,7 +110,8 @@ async def scheduler(settings: engines.Settings, folder: Path) -> None:
     async with Quiet(
         security=security, protocol="tls", host=host, port=int(port), dashboard=False
     ) as running:
-        _write_state(folder, running.address)
+        _write_state(folder, running.address, True)
+        print(f"listening on {running.address}", flush=True)
         stop = _stop_signal()
         finished = asyncio.ensure_future(running.finished())
         stopped = asyncio.ensure_future(stop.wait())
@@ -155,6 +159,7 @@ async def worker(
     await server.listen(f"tls://{get_ip(scheduler_host)}", **security.get_listen_args("worker"))
     node.address = server.address
     _write_state(folder, server.address)
+    print(f"listening on {server.address}", flush=True)
     stop = _stop_signal()
     leaving: list[asyncio.Task[None]] = []
 
@@ -169,6 +174,14 @@ async def worker(
         return node.describe()
 
     connected = joined = False
+    noted: bool | None = None
+
+    def note_joined() -> None:
+        nonlocal noted
+        if noted != joined:
+            noted = joined
+            with contextlib.suppress(OSError):  # a full disk: it works without the note
+                _write_state(folder, server.address, joined)
 
     async def stay() -> None:
         nonlocal connected, joined
@@ -181,11 +194,12 @@ async def worker(
                     death_timeout=_AGAIN * 10, host=get_ip(scheduler_host),
                 ) as running:  # fmt: skip
                     connected = joined = True
+                    note_joined()
                     # Submitters that wait see a free slot at once, not with the next heartbeat.
                     node.has_changed = lambda: asyncio.ensure_future(running.heartbeat())
                     await running.finished()
-            except (OSError, TimeoutError):
-                pass  # the scheduler is gone
+            except (OSError, TimeoutError):  # the scheduler is gone
+                note_joined()
             except RuntimeError as error:
                 if "name taken" not in str(error.__cause__):
                     raise
@@ -260,11 +274,11 @@ def _machine() -> dict[str, str]:
     return {"boot": process.boot_id(), "pid_namespace": process.pid_namespace()}
 
 
-def _write_state(folder: Path, address: str) -> None:
+def _write_state(folder: Path, address: str, joined: bool | None = None) -> None:
     pid = os.getpid()
     state = {"pid": pid, "started": process.process_state(pid)[1], "address": address}
+    state |= {} if joined is None else {JOINED: joined}
     journal.write_json(folder / STATE, state | {"host": socket.gethostname()} | _machine())
-    print(f"listening on {address}", flush=True)
 
 
 def _stop_signal() -> asyncio.Event:

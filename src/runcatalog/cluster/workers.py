@@ -13,7 +13,7 @@ from runcatalog.cluster import certificates, engines
 from runcatalog.cluster.dask_engine import DaskEngine
 from runcatalog.cluster.engine import EngineError, Place
 from runcatalog.cluster.node import scratch_of
-from runcatalog.cluster.serve import Limits, is_alive, owned
+from runcatalog.cluster.serve import JOINED, Limits, is_alive, owned
 from runcatalog.record.errors import UserError
 
 LOG = "log.txt"  # in the folder of a process
@@ -90,12 +90,14 @@ def start(
             start_new_session=True,
         )  # fmt: skip
     until = time.monotonic() + _START_SECONDS
-    while not (state := is_alive(folder)) or state["pid"] != process.pid:
+    # A worker listens before the scheduler can refuse its name.
+    while not (state := is_alive(folder)) or state["pid"] != process.pid or JOINED not in state:
         if process.poll() is not None or time.monotonic() > until:
             lines = (folder / LOG).read_text(errors="replace").strip().splitlines()
             raise UserError(f"{lines[-1] if lines else f'{name} ended at once'} ({folder / LOG})")
         time.sleep(0.05)
-    return f"{name} listens on {state['address']} (process {process.pid}, log {folder / LOG})"
+    done = f"listens on {state['address']}" if state[JOINED] else f"waits for {settings.scheduler}"
+    return f"{name} {done} (process {process.pid}, log {folder / LOG})"
 
 
 def _take_again(settings: engines.Settings, name: str) -> str:

@@ -2,15 +2,17 @@
 
 import json
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 
 import psutil
 import pytest
 
 from lab import REAL
-from runcatalog.cluster import dask_engine
+from runcatalog.cluster import dask_engine, serve
 from runcatalog.record.journal import read_points
 from runcatalog.record.lifecycle.status import last_session
 
@@ -322,6 +324,33 @@ def test_workers_are_shown_drained_and_stopped_by_command(lab, engine):
     lab.good("catalog workers stop box2")
     lab.start("box2")
     lab.wait_for_workers(engine, "box1", "box2")
+
+
+def test_a_worker_is_said_to_listen_only_once_it_has_its_name(lab, engine, tmp_path):
+    lab.wait_for_workers(engine, "box1", "box2")
+    start = f"{REAL / 'catalog'} workers start box1 --as-root --scratch"
+    refused = lab.type(f"{start} {tmp_path}")
+    assert refused.returncode == 1
+    assert "the scheduler has another worker 'box1'" in refused.stdout
+    assert "listens" not in refused.stdout
+    lab.wait_for_workers(engine, "box1", "box2")
+
+
+def test_a_worker_without_a_scheduler_is_said_to_wait_for_it(lab, tmp_path):
+    path = lab.settings.file
+    text = path.read_text()
+    with socket.socket() as free:  # bound, but nothing listens
+        free.bind(("127.0.0.1", 0))
+        alone = re.sub(r"127\.0\.0\.1:\d+", f"127.0.0.1:{free.getsockname()[1]}", text)
+        path.write_text(text + alone.replace("lab:", "alone:", 1))
+        try:
+            start = f"{REAL / 'catalog'} workers start box1 --as-root --engine alone --scratch"
+            said = lab.good(f"{start} {tmp_path}")
+            assert "box1 waits for tls://127.0.0.1" in said
+        finally:
+            path.write_text(text)
+            if state := serve.is_alive(tmp_path / "box1"):
+                os.kill(state["pid"], signal.SIGTERM)
 
 
 def test_runs_go_on_while_the_scheduler_is_restarted(lab, engine):
