@@ -12,8 +12,9 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -55,10 +56,58 @@ def install() -> None:
             change(sys.modules[name])
 
 
-def _run_elsewhere(op: ModuleType) -> None:
+def _change_op(op: ModuleType) -> None:
     from runcatalog.guild import elsewhere
 
     elsewhere.change_op(op)
+    _undo_restarts(op)
+
+
+def _undo_restarts(op: ModuleType) -> None:
+    """Let a restart that fails before it begins a session of a recorded run leave its attributes as they were.
+
+    Guild writes the flags before the script may refuse them, and the exit status after that: the next restart would
+    fail, and a run that was killed would be one that has failed.
+    """
+    run = op.run
+
+    def run_or_undo(operation: Any, *arguments: Any, **options: Any) -> Any:
+        directory = Path(operation.run_dir or os.devnull)
+        in_background = options.get("pidfile")  # this process does not wait for the end
+        if in_background or not (directory / "journal" / "run.json").is_file():
+            return run(operation, *arguments, **options)
+        from runcatalog.record.lifecycle.status import last_session
+
+        names = {"cmd", *operation.run_attrs}
+        if op.runlib.for_dir(str(directory)).status != "running":  # otherwise the end is another's
+            names |= {"started", "stopped", "exit_status"}
+        paths = [directory / ".guild" / "attrs" / name for name in names]
+        paths.append(directory / ".guild" / "opref")
+        before = {path: path.read_bytes() if path.is_file() else None for path in paths}
+        session, code = last_session(directory), None
+        try:
+            _, code = ended = run(operation, *arguments, **options)
+            return ended
+        finally:
+            # Without an error, it has fetched what the run has done elsewhere.
+            if code != 0 and last_session(directory) == session:
+                with contextlib.suppress(OSError):  # a full disk, or a run that was deleted
+                    _restore(before, directory / ".guild" / f"restored.{os.getpid()}")
+
+    op.run = run_or_undo
+
+
+def _restore(before: Mapping[Path, bytes | None], temporary: Path) -> None:
+    """Give files the contents that they had; None: there was no file."""
+    for path, content in before.items():
+        if content is None:
+            path.unlink(missing_ok=True)
+        elif not path.is_file() or path.read_bytes() != content:
+            try:
+                temporary.write_bytes(content)
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
 
 
 def _change_runs(run: ModuleType) -> None:
@@ -106,7 +155,7 @@ def _skip_damaged(var: ModuleType) -> None:
 
 
 _CHANGES: dict[str, Callable[[ModuleType], None]] = {
-    "guild.op": _run_elsewhere,
+    "guild.op": _change_op,
     "guild.run": _change_runs,
     "guild.var": _skip_damaged,
 }

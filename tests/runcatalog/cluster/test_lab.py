@@ -202,6 +202,7 @@ def test_a_run_that_ended_without_its_submitter_is_fetched_not_repeated(lab, eng
     assert "engine: on" not in lab.good(f"guild run --restart {run.name} -y", ENGINE="lab")
     assert last_session(run)["session"] == 1
     assert result(run)["status"] == "FINISHED"
+    assert (run / ".guild/attrs/exit_status").read_text().strip() == "0"
 
 
 def test_a_required_run_and_the_records_are_there(lab, engine):

@@ -1,4 +1,4 @@
-"""Only usable runs satisfy a requirement; a missing one is named in the error; refused flags leave no run."""
+"""Only usable runs satisfy a requirement; a missing one is named in the error; refused flags leave no trace."""
 
 import re
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 import ends_table
 from runcatalog.guild.runs import GuildRun
+from runcatalog.record.lifecycle.status import status_of
 
 GUILD_YML = """
 - model: study
@@ -97,3 +98,44 @@ def test_refused_flags_leave_no_run(study):
     run = next(iter(run_ids(study)))
     study(f"guild run --restart {run} steps=1 -y")
     assert "| make | 1 |" in study.inside("sync") + study.inside("row latest")
+
+
+def attributes(run):
+    """Return the attributes of a run by name, but for its environment."""
+    return {p.name: p.read_bytes() for p in (run / ".guild/attrs").iterdir() if p.name != "env"}
+
+
+def test_a_restart_that_is_refused_leaves_the_run_as_it_was(study):
+    study("guild run study:make steps=2 -y")
+    (run,) = home(study).iterdir()
+    before = attributes(run)
+    for flags, message in (
+        ("steps=3", "--steps: the run to continue was started with 2, not 3"),
+        ("steps=-1", "--steps: -1 is not in [0, inf)"),
+    ):
+        assert message in study(f"guild run --restart {run.name} {flags} -y", code=2)
+        assert attributes(run) == before
+    assert "steps=2" in study(f"guild runs info {run.name}").replace(": ", "=")
+    study(f"guild run --restart {run.name} -y")
+    assert len((run / "journal/sessions.jsonl").read_text().splitlines()) == 2
+    assert GuildRun(run.name, str(run)).flags["steps"] == 2
+
+
+def test_a_killed_run_whose_restart_is_refused_was_killed(study):
+    kill = "import os; os.kill(os.getpid(), 9) if step else None"
+    (study.root / "make.py").write_text(MAKE.replace("run.checkpoint(", f"{kill}; run.checkpoint("))
+    study("guild run study:make steps=2 -y", code=None)
+    (run,) = home(study).iterdir()
+    end = status_of(run)[:2]
+    assert end == ("KILLED", "SIGKILL")
+    study(f"guild run --restart {run.name} steps=3 -y", code=2)
+    assert status_of(run)[:2] == end
+
+
+def test_a_flag_that_may_change_is_kept_by_a_restart(study):
+    may = MAKE.replace("low=0)", "low=0, resumable=True)")
+    (study.root / "make.py").write_text(may)
+    study("guild run study:make steps=1 -y")
+    (run,) = home(study).iterdir()
+    study(f"guild run --restart {run.name} steps=3 -y")
+    assert GuildRun(run.name, str(run)).flags["steps"] == 3
