@@ -13,7 +13,7 @@ import re
 import stat
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -138,6 +138,13 @@ def read(root: Path, wanted: Iterable[Wanted]) -> Iterator[Piece]:
             continue
         space -= len(data)
         yield Piece(each.name, offset, data, stamp, offset + len(data) >= size)
+
+
+def unread(wanted: Iterable[Wanted], pieces: Collection[Piece]) -> set[str]:
+    """Return the files that were asked for and not read, though there was space in the answer; see `read`."""
+    if sum(len(piece.data) for piece in pieces) >= ANSWER_BYTES:
+        return set()
+    return {each.name for each in wanted} - {piece.name for piece in pieces}
 
 
 def check(file: io.BufferedIOBase, offset: int) -> int:

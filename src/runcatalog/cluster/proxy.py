@@ -178,6 +178,7 @@ class Proxy:
     def _mirror(self, place: Place, mirror: Mirror, printed: _Printed) -> Look:
         passed, repeated = 0, 0
         look: Look | None = None
+        unread, said = set[str](), set[str]()
         begin = time.monotonic()
         while True:
             for number in self._signals[passed:]:
@@ -191,12 +192,19 @@ class Proxy:
             mirror.take(look.pieces)
             printed.take(look, self._paths_here(look.paths))
             arrived = {piece.name for piece in look.pieces if piece.complete}
+            before, unread = unread, files.unread(wanted, look.pieces) & look.files.keys()
+            # At the second look: a file that was removed during the first is no longer listed.
+            for name in sorted((unread & before) - said):
+                said.add(name)
+                _say(f"{name!r} cannot be read on {place.machine}")
+            readable = [each for each in wanted if each.name not in unread]
             incomplete = any(
-                each.name in look.files and each.name not in arrived for each in wanted
+                each.name in look.files and each.name not in arrived for each in readable
             )
             changed = mirror.wanted(look)
+            fresh = any(each.name not in unread for each in changed)
             # A file that is written all the time changes with every look; it has to wait for the next one.
-            if incomplete or (changed and (not wanted or look.code is not None)):
+            if incomplete or (fresh and (not readable or look.code is not None)):
                 continue
             if all(
                 files.grows(each.name) for each in changed

@@ -1,0 +1,114 @@
+"""How the submitter looks at a run: with pauses, whatever it meets."""
+
+import itertools
+import os
+
+import pytest
+
+from runcatalog.cluster import engines, files, proxy
+from runcatalog.cluster.engine import Look, Place
+from runcatalog.cluster.mirror import Mirror
+
+ENDED = 0  # exit status
+
+
+class Machine:
+    """An engine with a run in a folder.
+
+    Attributes:
+        polls: Number of looks at it.
+        code: Exit status of the run.
+    """
+
+    def __init__(self, folder):
+        self.folder, self.polls, self.code = folder, 0, None
+
+    def poll(self, place, run, attempt, wanted=(), printed=(0, 0), digests=False):
+        self.polls += 1
+        now = files.stamps(self.folder)
+        sums = {name: files.digest(self.folder / name) for name in now} if digests else {}
+        pieces = list(files.read(self.folder, wanted))
+        return Look(self.code, "", False, now, [], pieces, b"", b"", sums)
+
+
+@pytest.fixture
+def machine(tmp_path):
+    (tmp_path / "there").mkdir()
+    return Machine(tmp_path / "there")
+
+
+@pytest.fixture
+def submitter(machine, tmp_path, monkeypatch):
+    """The submitter of the run on that machine."""
+    here = tmp_path / "here"
+    (here / ".guild").mkdir(parents=True)
+    variables = {"RUN_DIR": here, "RUN_ID": "1" * 32, "GUILD_HOME": tmp_path, "CMD_DIR": tmp_path}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(proxy.signal, "signal", lambda *_: None)  # this process is a test
+    settings = engines.Settings("lab", "tls://127.0.0.1:1", tmp_path, "anna", tmp_path)
+    made = proxy.Proxy(settings, machine, [])
+    made._write_state(attempt=0)
+    return made
+
+
+def follow(submitter):
+    return submitter._follow(Place("box1", ""), Mirror(submitter._root, submitter._owned))
+
+
+def test_a_file_that_cannot_be_read_is_asked_for_with_pauses_and_named_once(
+    submitter, machine, monkeypatch, capsys
+):
+    (machine.folder / "weights").write_bytes(b"w")
+    secret = machine.folder / os.fsdecode(b"caf\xe9")
+    secret.symlink_to("/proc/self/mem")  # begins with a page that nobody can read, root included
+    with pytest.raises(OSError, match="Input/output"):
+        secret.read_bytes()
+    pauses = []
+
+    def pause(seconds):
+        pauses.append(machine.polls)
+        assert seconds > 0
+        with (machine.folder / "log.txt").open("a") as log:  # others go on
+            log.write("line\n")
+        if len(pauses) == 6:
+            secret.unlink()
+            machine.code = ENDED
+
+    monkeypatch.setattr(submitter, "_sleep", pause)
+    monkeypatch.setattr(machine, "poll", limited(machine.poll, 40))
+    assert follow(submitter).code == ENDED
+    looks = [now - before for before, now in itertools.pairwise(pauses)]
+    assert max(looks) <= 2  # the second fetches what the first has shown
+    assert capsys.readouterr().out == "engine: 'caf\\udce9' cannot be read on box1\n"
+    for name in ("weights", "log.txt"):
+        there, here = machine.folder / name, submitter._root / name
+        assert here.read_bytes() == there.read_bytes()
+
+
+def limited(call, most):
+    """Return a function that may be called so often."""
+    left = iter(range(most))
+
+    def calls(*arguments, **options):
+        assert next(left, None) is not None, "a busy loop"
+        return call(*arguments, **options)
+
+    return calls
+
+
+def test_a_file_longer_than_an_answer_is_fetched_without_a_pause(submitter, machine, monkeypatch):
+    monkeypatch.setattr(files, "PIECE_BYTES", 10)
+    monkeypatch.setattr(files, "ANSWER_BYTES", 25)
+    for name in ("a", "b", "c"):
+        (machine.folder / name).write_bytes(name.encode() * 35)
+    pauses = []
+
+    def pause(seconds):
+        pauses.append(seconds)
+        machine.code = ENDED
+
+    monkeypatch.setattr(submitter, "_sleep", pause)
+    follow(submitter)
+    assert len(pauses) == 1
+    assert all((submitter._root / name).read_bytes() == name.encode() * 35 for name in "abc")
