@@ -116,6 +116,21 @@ def test_an_interval_over_splits_and_trainings_is_that_of_a_loop():
     assert high - low > 1.2 * (alone[1] - alone[0])
 
 
+def test_the_intervals_of_a_committed_study_are_computed_again():
+    def read(run):
+        return json.loads((ROOT / "experiments/records/darkroom" / f"{run[:8]}.json").read_text())
+
+    study = read("464f63c1")  # three splits, three trainings of each
+    evaluations = [r for r in map(read, study["parents"]) if r["operation"] == "ad:evaluate"]
+    assert len(evaluations) == 9
+    name = "held_out_9/in_context"
+    values = np.stack([committed.metric_values(evaluation, name) for evaluation in evaluations])
+    found = scores.interval(values, np.repeat(np.arange(3), 3))
+    expected = [committed.metric_values(study, f"{name}_{end}") for end in ("low", "high")]
+    # Other draws differ by 0.002, another machine's sums by the last bits.
+    assert found == pytest.approx(np.stack(expected), abs=1e-12)
+
+
 def test_metrics_of_several_runs_are_averaged():
     metrics = [scores.metrics(scores_of(np.full((4, 2, 80), v))) for v in (0.5, 0.9)]
     means, table = ad_study.means_of(metrics, np.array([0, 1]))

@@ -140,6 +140,7 @@ def interval(values: np.ndarray, groups: np.ndarray | None = None, seed: int = 0
         float64 [2, ...].
     """
     rng = np.random.default_rng(seed)
+    # With groups it is replaced; drawn all the same, since the draws after it give committed studies their intervals.
     weights = _weights(rng, len(values), RESAMPLES)
     if groups is not None:
         members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
