@@ -198,11 +198,8 @@ def choose_parts(config: Config, trained: Trained) -> list[Part]:
                 if shape.states == "table"
                 else f"--sizes: {side}: this model knows cells up to {shape.reach} from the centre"
             )
-        if grid.distances(side).max() > trained.about["limit"]:
-            raise record.UserError(
-                f"--sizes: the farthest cell of a {side} x {side} room cannot be reached in the model's episodes of "
-                f"{trained.about['limit']} steps"
-            )
+        if problem := grid.reach_problem(side, trained.about["limit"]):
+            raise record.UserError(f"--sizes: {problem}, the length of the model's episodes")
     chosen = _chosen_tasks(config, sides, trained)
     parts = []
     for side in sides:

@@ -32,10 +32,8 @@ class Config(record.Config):
                 raise record.UserError(
                     f'--sizes: {word!r} is no side from 2 to {LARGEST_SIDE}; say "9 13"'
                 )
-            if grid.distances(int(word)).max() > self.limit:
-                raise record.UserError(
-                    f"--limit: the farthest cell of a {word} x {word} room cannot be reached in {self.limit} steps"
-                )
+            if problem := grid.reach_problem(int(word), self.limit):
+                raise record.UserError(f"--limit: {problem}")
 
     @property
     def sides(self) -> list[int]:

@@ -65,10 +65,8 @@ class Config(record.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         goals = self.goals()
-        if grid.distances(self.size)[goals].max() > self.limit:
-            raise record.UserError(
-                f"--limit: the farthest goal of a {self.size} x {self.size} room is beyond {self.limit} steps"
-            )
+        if problem := grid.reach_problem(self.size, self.limit, goals):
+            raise record.UserError(f"--limit: {problem}")
         if self.test_tasks and self.tasks == "all" and self.test_tasks >= len(goals):
             raise record.UserError(
                 f"--test-tasks: {self.test_tasks} of {len(goals)} tasks leave none for training"

@@ -53,6 +53,19 @@ def test_batched_rooms_equal_single_rooms(size, limit, terminating, seed):
             assert (step.terminated[i], step.truncated[i]) == (terminated, truncated)
 
 
+@given(SIZES, st.integers(1, 20), st.data())
+def test_goals_beyond_an_episode_are_named(size, limit, data):
+    reached = {grid.centre(size)}
+    for _ in range(limit):
+        reached |= {int(cell) for start in reached for cell in grid.transitions(size)[start]}
+    every = set(grid.tasks(size).tolist())
+    some = data.draw(st.sets(st.sampled_from(sorted(every)), min_size=1))
+    said = f"the farthest goal of a {size} x {size} room cannot be reached in {limit} steps"
+    for given_goals, goals in ((None, every), (sorted(some), some)):
+        expected = "" if goals <= reached else said
+        assert grid.reach_problem(size, limit, given_goals) == expected
+
+
 def test_the_door_pays_only_with_the_key_and_ends_the_episode():
     env = DarkKeyToDoor(3, ((1, 2), (1, 0)))  # door right of the centre, key left of it
     moves = grid.RIGHT, grid.LEFT, grid.LEFT, grid.STAY, grid.RIGHT, grid.RIGHT

@@ -167,7 +167,7 @@ def test_final_agents_are_evaluated_by_whole_episodes():
         ({"size": 3, "test_tasks": 8}, "leave none for training"),
         ({"size": 1}, "--size"),
         ({"limit": 300}, "--limit"),
-        ({"limit": 7}, "--limit: the farthest goal of a 9 x 9 room is beyond 7 steps"),
+        ({"limit": 7}, "--limit: the farthest goal of a 9 x 9 room cannot be reached in 7 steps"),
     ],
 )
 def test_a_wrong_flag_is_a_one_line_error(words, message):

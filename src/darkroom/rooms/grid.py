@@ -74,6 +74,20 @@ def distances(size: int) -> np.ndarray:
     return np.abs(rows - row) + np.abs(columns - column)
 
 
+def reach_problem(size: int, limit: int, goals: Sequence[int] | None = None) -> str:
+    """Return which room has a goal that no episode reaches; "" where all can be reached.
+
+    Args:
+        size: Side of the room [cells].
+        limit: Steps of an episode.
+        goals: Cells; None: all tasks'.
+    """
+    chosen = tasks(size) if goals is None else goals
+    if distances(size)[chosen].max() <= limit:
+        return ""
+    return f"the farthest goal of a {size} x {size} room cannot be reached in {limit} steps"
+
+
 def optimal_return(size: int, goals: np.ndarray, limit: int, *, terminating: bool) -> np.ndarray:
     """Return the highest return of an episode from the centre by goal, float [n].
 
