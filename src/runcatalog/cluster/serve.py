@@ -24,9 +24,7 @@ from runcatalog.record.errors import UserError
 from runcatalog.record.lifecycle import process
 
 STATE = "process.json"  # in the folder of a process: its number, start, machine and address
-JOINED = (
-    "joined"  # in that file: whether the scheduler has taken the name; missing until it was asked
-)
+JOINED = "joined"  # in that file: whether the scheduler has taken the name; missing before
 LOCK = "lock"  # in the same folder, held by the process
 _DASK = {
     # Dask measures itself for its web page, which takes a tenth of a core.
