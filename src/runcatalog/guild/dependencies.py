@@ -67,7 +67,7 @@ def _usable_run(self: Any, run_id_prefix: str | None, include_staged: bool, choo
     if run_id_prefix:
         need += f" with the id {run_id_prefix}"
     elif runs:
-        need += f" with {self.source.resolving_name}; run {runs[0].id[:8]} has none"
+        need += f" with {_selected(self.source)} in its folder; run {runs[0].id[:8]} has none"
     raise resolver.ResolutionError(f"{need}; to make one: guild run {_name(wanted[0])} -y")
 
 
@@ -79,6 +79,13 @@ def _has_files(self: Any, run: Any) -> bool:
         path.is_file() or any(map(_is_content, path.rglob("*")))
         for path in map(Path, resolver._resolve_run_files(run, self.source, unpacked))
     )
+
+
+def _selected(source: Any) -> str:
+    """Return the files that an operation selects of a required run, such as "policies or result.json"."""
+    # Guild takes them for regular expressions: `result\.json`.
+    names = [re.sub(r"\\(.)", r"\1", each.pattern) for each in source.select]
+    return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "files"
 
 
 def _is_content(entry: Path) -> bool:

@@ -77,17 +77,38 @@ def test_a_run_without_the_selected_files_is_not_taken(study):
     study("guild run study:make -y")
     (usable,) = run_ids(study)
     study("guild run study:make steps=0 -y")
+    (empty,) = run_ids(study) - {usable}
     output = study("guild run study:use -y")
     assert f"Using run {usable}" in output
     assert "linked ['00000000']" in output
-    empty = next(iter(run_ids(study) - {usable}))
     marked = study("guild mark -y 1 -Fo study:make")  # of the newest, which cannot be used
     assert marked is not None
     assert f"Using run {usable}" in study("guild run study:use -y")
     for run in (usable,):
         study(f"guild runs rm -y {run}")
-    assert "with weights; run" in study("guild run study:use -y", code=1)
+    output = study("guild run study:use -y", code=1)
+    need = f"needs a run of study:make with checkpoints in its folder; run {empty[:8]} has none"
+    assert f"{need}; to make one: guild run study:make -y" in output
     assert empty in run_ids(study)
+
+
+@pytest.mark.parametrize(
+    ("select", "words"),
+    [
+        ("select: steps", "steps"),
+        (r"select: [policies, journal/x, 'result\.json']", "policies, journal/x or result.json"),
+        ("select-max: 'step_([0-9]+)'", "step_([0-9]+)"),
+        ("target-type: link", "files"),
+    ],
+)
+def test_what_the_runs_lack_is_named(study, select, words):
+    """A file or folder that the operation selects; without a selection any file that the run wrote."""
+    (study.root / "guild.yml").write_text(GUILD_YML.replace("select: checkpoints", select))
+    (study.root / "make.py").write_text("import argparse\n")
+    study("guild run study:make -y")
+    (run,) = run_ids(study)
+    output = study("guild run study:use -y", code=1)
+    assert f"needs a run of study:make with {words} in its folder; run {run[:8]} has none" in output
 
 
 def test_refused_flags_leave_no_run(study):
