@@ -58,10 +58,12 @@ def export(options: argparse.Namespace) -> int:
         live = [run for run in stored if not run.deleted]
         selected = own(project, source.uri, live)
         others = len(live) - len(selected)
+        lacking = exports.never_started(selected)
         if options.runs:
             selected = selected_runs(selected, options.runs)
         ended = [run for run in selected if run.record.status != "RUNNING"]
-        counts = exports.export(source.with_points(ended), folder)
+        begun = [run for run in ended if run.run not in lacking]
+        counts = exports.export(source.with_points(begun), folder)
         deleted = {run.run for run in stored if run.deleted} - {run.run for run in live}
         kept = exports.kept(deleted, folder)
     where = os.path.relpath(folder)
@@ -72,6 +74,8 @@ def export(options: argparse.Namespace) -> int:
         print(f"{others} of other projects in MLflow: not exported")
     if len(ended) < len(selected):
         print(f"{len(selected) - len(ended)} still running: not exported")
+    if len(begun) < len(ended):
+        print(f"{len(ended) - len(begun)} never started: not exported")
     if kept:
         print(
             f"{len(kept)} deleted in MLflow: their records are kept, "
@@ -255,9 +259,9 @@ def add(commands: Commands) -> None:
         "export",
         export,
         "write a record of every run in MLflow: experiments/records/STUDY/RUN8.json",
-        "Runs that are still running are left out. Records are append-only: a record is added or marked, never "
-        "removed, and its numbers never change. If MLflow has other numbers for a finished run, nothing is written "
-        "for it and the exit status is 1.",
+        "Runs that are still running are left out, and those that never started because a run that they require is "
+        "missing. Records are append-only: a record is added or marked, never removed, and its numbers never change. "
+        "If MLflow has other numbers for a finished run, nothing is written for it and the exit status is 1.",
         "catalog export\ncatalog export 7623993d --to /tmp/records",
         uses_mlflow=True,
     )

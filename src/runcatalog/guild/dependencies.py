@@ -1,25 +1,24 @@
 """Required runs: Guild takes one that can be used, names the command where there is none, and notes the reason.
 
-Installed by `runcatalog.guild.plugin`.
+`runcatalog.guild.import_hook` makes the changes.
 """
 
 from __future__ import annotations
 
 import re
+from functools import wraps
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-UNMET = "unmet"  # attribute of a run that was never started: what it needs
+UNMET = "unmet"  # attribute of a run whose last launch did not start its script: what it needs
 
 
-def install() -> None:
-    """Change how Guild looks for required runs."""
-    from runcatalog.guild.compat import op, resolver
-
-    if hasattr(op._resolve_deps, "of_guild"):
-        return  # by an earlier instance of the plugin
+def change_op(op: ModuleType) -> None:
+    """Let Guild note in a run that it lacks what it requires, until its next launch."""
     resolve = op._resolve_deps
 
+    @wraps(resolve)
     def resolve_and_note(operation: Any, run: Any, *arguments: Any, **options: Any) -> None:
         path = Path(run.guild_path("attrs", UNMET))
         path.unlink(missing_ok=True)
@@ -29,9 +28,16 @@ def install() -> None:
             run.write_attr(UNMET, _need(error))
             raise
 
-    resolve_and_note.of_guild = resolve  # type: ignore[attr-defined]
     op._resolve_deps = resolve_and_note
-    resolver.OperationResolver._resolve_op_run = _usable_run
+
+
+def change_resolver(resolver: ModuleType) -> None:
+    """Let Guild take the newest usable run of the required operations."""
+
+    def usable_run(self: Any, run_id_prefix: str | None, include_staged: bool, choose: Any) -> Any:
+        return _usable_run(resolver, self.source, run_id_prefix, include_staged, choose)
+
+    resolver.OperationResolver._resolve_op_run = usable_run
 
 
 def _need(error: Exception) -> str:
@@ -40,7 +46,9 @@ def _need(error: Exception) -> str:
     return need[0] if need else str(error)
 
 
-def _usable_run(self: Any, run_id_prefix: str | None, include_staged: bool, choose: Any) -> Any:
+def _usable_run(
+    resolver: ModuleType, source: Any, run_id_prefix: str | None, include_staged: bool, choose: Any
+) -> Any:
     """Return the newest usable run of the required operations, a marked one first; replaces Guild's method.
 
     A run is usable if it has the files that the operation selects: one that was stopped before its first checkpoint
@@ -49,9 +57,7 @@ def _usable_run(self: Any, run_id_prefix: str | None, include_staged: bool, choo
     Raises:
         ResolutionError: There is none.
     """
-    from runcatalog.guild.compat import resolver
-
-    wanted = resolver.oprefs_for_source(self.source)
+    wanted = resolver.oprefs_for_source(source)
     status = resolver._matching_run_status(include_staged)
     runs: list[Any] = []
     if run_id_prefix or choose is not resolver.marked_or_latest_run:  # of another machine
@@ -60,24 +66,22 @@ def _usable_run(self: Any, run_id_prefix: str | None, include_staged: bool, choo
     else:
         runs = resolver.matching_runs(wanted, None, status)
         for run in sorted(runs, key=lambda run: not run.get("marked")):
-            if run.status == "staged" or _has_files(self, run):
+            if run.status == "staged" or _has_files(resolver, source, run):
                 return run
     names = " or ".join(_name(ref) for ref in wanted)
     need = f"needs a run of {names}"
     if run_id_prefix:
         need += f" with the id {run_id_prefix}"
     elif runs:
-        need += f" with {_selected(self.source)} in its folder; run {runs[0].id[:8]} has none"
+        need += f" with {_selected(source)} in its folder; run {runs[0].id[:8]} has none"
     raise resolver.ResolutionError(f"{need}; to make one: guild run {_name(wanted[0])} -y")
 
 
-def _has_files(self: Any, run: Any) -> bool:
-    from runcatalog.guild.compat import resolver
-
+def _has_files(resolver: ModuleType, source: Any, run: Any) -> bool:
     unpacked = resolver._unpack_dir(run.dir, None)
     return any(
         path.is_file() or any(map(_is_content, path.rglob("*")))
-        for path in map(Path, resolver._resolve_run_files(run, self.source, unpacked))
+        for path in map(Path, resolver._resolve_run_files(run, source, unpacked))
     )
 
 

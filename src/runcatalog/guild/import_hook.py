@@ -57,8 +57,9 @@ def install() -> None:
 
 
 def _change_op(op: ModuleType) -> None:
-    from runcatalog.guild import elsewhere
+    from runcatalog.guild import dependencies, elsewhere
 
+    dependencies.change_op(op)
     elsewhere.change_op(op)
     _undo_restarts(op)
 
@@ -110,6 +111,12 @@ def _restore(before: Mapping[Path, bytes | None], temporary: Path) -> None:
                 temporary.unlink(missing_ok=True)
 
 
+def _change_resolver(resolver: ModuleType) -> None:
+    from runcatalog.guild import dependencies
+
+    dependencies.change_resolver(resolver)
+
+
 def _change_runs(run: ModuleType) -> None:
     """Let a run's operation be written in one step, and an attribute that is no YAML count as missing.
 
@@ -156,6 +163,7 @@ def _skip_damaged(var: ModuleType) -> None:
 
 _CHANGES: dict[str, Callable[[ModuleType], None]] = {
     "guild.op": _change_op,
+    "guild.resolver": _change_resolver,
     "guild.run": _change_runs,
     "guild.var": _skip_damaged,
 }

@@ -12,7 +12,6 @@ Guild loads it by its entry point, for every project of the environment. Only Gu
 - The message while flags are read: it names the number of operations.
 - Imports. Guild's path hook creates finders without `find_spec`, which Python 3.12 calls.
 - Limits. A Guild file whose aliases unfold to gigabytes is refused, before Guild unfolds them.
-- Required runs. See `runcatalog.guild.dependencies`.
 - Other machines. See `runcatalog.guild.elsewhere`.
 - Progress. Guild passes a run's output on through a pipe, so a variable says whether a terminal shows it.
 - Secrets. Their values are in the environment of the shell that starts a run, but perhaps not of the one that
@@ -40,7 +39,7 @@ import yaml
 from guild.plugin import Plugin
 
 import runcatalog
-from runcatalog.guild import dependencies, elsewhere
+from runcatalog.guild import elsewhere
 from runcatalog.guild.compat import FLAG_READER, REFRESHING
 from runcatalog.record.output import terminal_output
 from runcatalog.record.provenance.environment import commit_facts
@@ -61,7 +60,6 @@ class GuildPlugin(Plugin):
         super().__init__(ep)
         terminal_output.tell_children()
         _hide_secrets()
-        dependencies.install()
         elsewhere.require()
         if not hasattr(model.ModelImporter, "find_spec"):
             model.ModelImporter.find_spec = _find_no_spec

@@ -162,12 +162,13 @@ class GuildRun:
 
     def end(self) -> tuple[str, str]:
         """Return (status, reason), from Guild's files and the output."""
-        status = self.attr("exit_status")
+        status, guild = self.attr("exit_status"), self.directory / ".guild"
+        if status is None and ((guild / "LOCK.remote").exists() or _is_alive(self.directory)):
+            return "RUNNING", ""
+        # The script of a run that is restarted has been started before; searches note a status in trials without one.
+        if not (guild / "output").exists() and (unmet := self.attr(UNMET)):
+            return "FAILED", f"{NEVER_STARTED}: {self.hide.text(str(unmet))}"
         if status is None:
-            if (self.directory / ".guild" / "LOCK.remote").exists() or _is_alive(self.directory):
-                return "RUNNING", ""
-            if unmet := self.attr(UNMET):
-                return "FAILED", f"{NEVER_STARTED}: {self.hide.text(str(unmet))}"
             return KILLED, GONE
         if status == 0:
             return FINISHED, ""

@@ -12,12 +12,15 @@ from runcatalog.model.run_record import RunRecord
 from runcatalog.pages import render
 from runcatalog.store.client import DIGEST
 from runcatalog.store.run_rows import Reader, StoredRun
+from runcatalog.sync.exports import never_started
 from runcatalog.sync.ownership import own
 from runcatalog.sync.sync import STAMP
 
 
 def not_exported(project: Project, source: Reader, records: Sequence[RunRecord]) -> list[RunRecord]:
     """Return the project's runs in MLflow without a record, or that continued after it was written.
+
+    Left out are those that never started, which get no record.
 
     Args:
         project: The project.
@@ -28,8 +31,13 @@ def not_exported(project: Project, source: Reader, records: Sequence[RunRecord])
     first: dict[str, StoredRun] = {}
     for stored in own(project, source.uri, source.runs()):
         first.setdefault(stored.run, stored)
+    lacking = never_started(first.values())
     return source.with_points(
-        [stored for stored in first.values() if _is_new(stored, by_id.get(stored.run))]
+        [
+            stored
+            for run, stored in first.items()
+            if run not in lacking and _is_new(stored, by_id.get(run))
+        ]
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from runcatalog.model import record_files as files
 from runcatalog.model.marks import changed_numbers, marked, with_marks
-from runcatalog.model.run_record import FINISHED, RunRecord
+from runcatalog.model.run_record import FAILED, FINISHED, RunRecord
+from runcatalog.record.lifecycle.signals import NEVER_STARTED
+from runcatalog.store.run_rows import StoredRun
 
 
 @dataclass
@@ -62,6 +64,30 @@ def export(records: Sequence[RunRecord], folder: Path) -> Counts:
             kept.append(marked(before, "its trials were recorded by themselves", now))
     counts.records, counts.written = files.write_all(kept, folder)
     return counts
+
+
+def never_started(runs: Iterable[StoredRun]) -> set[str]:
+    """Return the ids of the runs that lacked what they require, and of the batches of which no trial had it.
+
+    Nothing was computed there, so a record would count as a failure for ever. Where other trials of a batch began,
+    the one that did not is part of the batch's result.
+    """
+    launches: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        launches.setdefault(run.tag("batch") or run.run, []).append(run)
+    ids: set[str] = set()
+    for launch, members in launches.items():
+        # A batch's own run comes with its trials.
+        members = [run for run in members if run.run != launch] or members
+        if all(map(_lacked_a_run, members)):
+            ids |= {launch, *(run.run for run in members)}
+    return ids
+
+
+def _lacked_a_run(run: StoredRun) -> bool:
+    """Return whether a run's script was not started; one that was has recorded its versions, or has another reason."""
+    said = run.status == FAILED and run.tag("reason").startswith(f"{NEVER_STARTED}: ")
+    return said and not run.record.versions
 
 
 def kept(runs: Collection[str], folder: Path) -> list[RunRecord]:

@@ -1,5 +1,6 @@
 """Only usable runs satisfy a requirement; a missing one is named in the error; refused flags leave no trace."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 import ends_table
 from runcatalog.guild.runs import GuildRun
+from runcatalog.record.lifecycle.signals import GONE
 from runcatalog.record.lifecycle.status import status_of
 
 GUILD_YML = """
@@ -109,6 +111,42 @@ def test_what_the_runs_lack_is_named(study, select, words):
     (run,) = run_ids(study)
     output = study("guild run study:use -y", code=1)
     assert f"needs a run of study:make with {words} in its folder; run {run[:8]} has none" in output
+
+
+USE = """
+import os, sys
+sys.exit("the checkpoint is broken" if os.environ.get("BROKEN") else 0)
+"""
+
+
+def test_a_launch_that_never_started_gets_no_record(study):
+    """By itself, as a sweep or as a search; but a run that failed in its script does."""
+    (study.root / "guild.yml").write_text(
+        GUILD_YML.replace("main: use", "main: use\n      flags: {x: 1.0}")
+    )
+    (study.root / "use.py").write_text(USE)
+    study("guild run study:use -y", code=1)
+    (alone,) = run_ids(study)
+    study("guild run study:use x=[1,2] -y")
+    study("guild run study:use x=[1:2] --optimizer random --max-trials 2 -y", code=1)
+    study.inside("sync")
+    shown = study.inside("search 'operation=study:use' --json")
+    reasons = [run["reason"] for run in json.loads(shown)]
+    assert reasons.count("never started: needs a run of study:make") == 5
+    assert "7 never started: not exported" in study.inside("export")
+    assert not list(study.root.glob("experiments/records/**/*.json"))
+    study.inside("render")
+    assert not (study.root / "runs_local.md").exists()
+    study("guild run study:make -y")
+    study(f"guild run --restart {alone} -y", code=1, BROKEN="yes")
+    study.inside("sync")
+    study.inside("export")
+    (path,) = study.root.glob(f"experiments/records/*/{alone[:8]}.json")
+    assert '"reason": "exit status 1: the checkpoint is broken"' in path.read_text()
+    study(f"guild run --restart {alone} -y")
+    guild_run = GuildRun(alone, str(home(study) / alone))
+    (home(study) / alone / ".guild/attrs/exit_status").unlink()  # its processes were killed
+    assert guild_run.end() == ("KILLED", GONE)
 
 
 def test_refused_flags_leave_no_run(study):
