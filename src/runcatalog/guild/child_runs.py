@@ -133,12 +133,34 @@ def plan(path: Path, runs: Sequence[PlannedRun]) -> dict[str, PlannedRun]:
 
     Returns:
         The runs by name.
+
+    Raises:
+        UserError: The file is damaged.
     """
-    known_ids = json.loads(path.read_text()) if path.exists() else {}
+    known_ids = _known_ids(path, [child.name for child in runs]) if path.exists() else {}
     for child in runs:
         child.run = known_ids.get(child.name) or child.run or uuid.uuid4().hex
     journal.write_json(path, {child.name: child.run for child in runs})
     return {child.name: child for child in runs}
+
+
+def _known_ids(path: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return the run ids by name in the file of a plan; new ones would run all again.
+
+    Raises:
+        UserError: It does not have them.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise UserError(f"{path} cannot be read ({error}): restore it from a copy") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: {{name: run id}} is expected: restore it from a copy")
+    known = {name: content[name] for name in names if name in content}
+    for name, run in known.items():
+        if not isinstance(run, str):
+            raise UserError(f"{path}: the key {name!r} has the value {run!r}, a run id is expected")
+    return known
 
 
 def declare_evaluation(

@@ -113,7 +113,7 @@ def run(
         else:
             while (trial_run := search.next_run()) is not None:
                 _run_trial(trial_run, stop)
-        done = trials.read(batch, objective)
+        done = trials.read(batch, objective, dimensions)
     result = {"method": settings.method} | _result(done, objective, count)
     if importance := _importance(done, dimensions, objective):
         result["importance"] = importance
@@ -183,7 +183,8 @@ class _Search:
     ) -> None:
         self._batch, self._dimensions, self._objective = batch, dimensions, objective
         self._count, self._settings, self._prior = count, settings, prior
-        self._interrupted = [t for t in trials.read(batch, objective) if t.state == "pending"]
+        known = trials.read(batch, objective, dimensions)
+        self._interrupted = [t for t in known if t.state == "pending"]
         self._exhausted = False
 
     def next_run(self) -> Any:
@@ -199,7 +200,7 @@ class _Search:
             trials.stop_orphan(trial.run)
             trials.rewrite_attributes(self._batch, trial)
             return trial.run
-        known = trials.read(self._batch, self._objective)
+        known = trials.read(self._batch, self._objective, self._dimensions)
         failed = [t for t in known if t.state == "failed"]
         if failed and batch_util.fail_on_trial_error(self._batch):
             raise SearchError(f"trial {failed[0].number} failed: {failed[0].reason}")

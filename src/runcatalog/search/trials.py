@@ -78,11 +78,11 @@ def objective_of(batch: Any) -> Objective:
     return Objective(spec, (prefix, tag, columns[0].qualifier), sign < 0)
 
 
-def read(batch: Any, objective: Objective) -> list[Trial]:
+def read(batch: Any, objective: Objective, dimensions: Sequence[Dimension]) -> list[Trial]:
     """Return the trials of a batch by number; remove those whose set-up was interrupted.
 
     Raises:
-        SearchError: The note of a trial is damaged, or that of a trial that has begun is missing.
+        SearchError: The note of a trial is damaged or lacks a key, or that of a trial that has begun is missing.
     """
     from runcatalog.guild.compat import batch_util, run
 
@@ -101,6 +101,9 @@ def read(batch: Any, objective: Objective) -> list[Trial]:
             link.unlink()
             shutil.rmtree(directory, ignore_errors=True)
             continue
+        _check(path, note, {"trial": int, "point": dict, "objective": dict})
+        _check(path, note["objective"], {"name": str})
+        _check(path, note["point"], {d.name: object for d in dimensions})
         entries.append((note, run.for_dir(str(directory))))
     entries.sort(key=lambda pair: pair[0]["trial"])
     results = batch_util.trial_results_for_runs([r for _, r in entries], [objective.column])
@@ -208,6 +211,9 @@ def prior_observations(
     if entries is None:
         entries = [] if mode == "batch" else _earlier_results(batch, dimensions, objective, mode)
         write_json(path, entries)
+    for entry in entries:
+        _check(path, entry, {"point": dict, "value": object})
+        _check(path, entry["point"], {d.name: object for d in dimensions})
     return [Observation(entry["point"], entry["value"]) for entry in entries]
 
 
@@ -260,6 +266,20 @@ def stop_orphan(trial_run: Any) -> None:
     process = side_by_side.process_of(Path(trial_run.dir))
     if process is not None:
         side_by_side.stop([process])
+
+
+def _check(path: Path, content: Any, kinds: Mapping[str, type]) -> None:
+    """Check the keys of an object in a file.
+
+    Raises:
+        SearchError: A key is missing, or its value is of another kind.
+    """
+    known = content if isinstance(content, dict) else {}
+    for name, kind in kinds.items():
+        if name in known and isinstance(known[name], kind):
+            continue
+        what = f"has the value {known[name]!r}" if name in known else "is missing"
+        raise SearchError(f"{path}: the key {name!r} {what}: {_REMEDY} {path.parent.name[:8]}`")
 
 
 def _load(path: Path) -> Any:

@@ -1,6 +1,7 @@
 """Runs started by another run: order, parallel slots, failures, equivalence."""
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from guild import guildfile
 import prepared
 from runcatalog.guild import child_runs, finished_runs
 from runcatalog.guild.child_runs import PlannedRun
-from runcatalog.record import RunFailed
+from runcatalog.record import RunFailed, UserError
 
 SCRIPT = """
 import json, os, pathlib, sys, time
@@ -115,6 +116,22 @@ def test_runs_that_require_a_failed_run_are_not_started(tmp_path, monkeypatch):
     assert not runs["b"].directory.exists()
     assert not runs["c"].directory.exists()
     assert progress[-1] == 5
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"a": "0a', "cannot be read"),
+        ('["0a"]', "{name: run id} is expected"),
+        ('{"a": 7}', "the key 'a' has the value 7"),
+    ],
+)
+def test_a_damaged_plan_is_named_and_kept(tmp_path, content, words):
+    path = tmp_path / "search.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=f"{re.escape(str(path))}.*{re.escape(words)}"):
+        child_runs.plan(path, [PlannedRun("m:a", name="a", flags={})])
+    assert path.read_text() == content
 
 
 TOY = """

@@ -1,14 +1,20 @@
 """Trials of a search as files: a trial that has begun is never removed."""
 
+import json
 import re
 
 import pytest
 
 from runcatalog.guild.compat import run
 from runcatalog.search import trials
-from runcatalog.search.space import SearchError
+from runcatalog.search.space import Dimension, SearchError
 
 OBJECTIVE = trials.Objective("score", (None, "score", None), True)
+
+
+def without(note, name):
+    """Return a note without a key."""
+    return {key: value for key, value in note.items() if key != name}
 
 
 @pytest.fixture
@@ -23,7 +29,8 @@ def trial(tmp_path, monkeypatch):
 
 
 def read(trial):
-    return trials.read(run.for_dir(str(trial.with_name("batch"))), OBJECTIVE)
+    batch = run.for_dir(str(trial.with_name("batch")))
+    return trials.read(batch, OBJECTIVE, [Dimension("x", "real")])
 
 
 @pytest.mark.parametrize("content", ["", '{"trial": 1', "\x80"])
@@ -46,6 +53,37 @@ def test_a_trial_that_has_begun_is_kept_without_its_note(trial, name):
     assert (trial / name).exists()
 
 
+NOTE = {"trial": 1, "point": {"x": 0.5}, "objective": {"name": "score", "goal": "max"}}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (NOTE | {"trial": None}, "the key 'trial' has the value None"),
+        *((without(NOTE, name), f"the key {name!r} is missing") for name in NOTE),
+        (NOTE | {"objective": {"goal": "max"}}, "the key 'name' is missing"),
+        (NOTE | {"point": {"y": 0.5}}, "the key 'x' is missing"),
+        ([NOTE], "the key 'trial' is missing"),
+    ],
+)
+def test_a_trial_whose_note_lacks_a_key_is_kept(trial, content, words):
+    path = trial / "search.json"
+    path.write_text(json.dumps(content))
+    (trial.with_name("batch") / "other").symlink_to("../other")
+    trial.with_name("other").mkdir()
+    (trial.with_name("other") / "search.json").write_text(json.dumps(NOTE))
+    with pytest.raises(SearchError) as error:
+        read(trial)
+    assert str(error.value).startswith(f"{path}: {words}: restore it from a copy")
+    assert json.loads(path.read_text()) == content
+
+
+def test_a_whole_note_is_read(trial):
+    (trial / "search.json").write_text(json.dumps(NOTE))
+    (known,) = read(trial)
+    assert (known.number, known.point, known.state) == (1, {"x": 0.5}, "pending")
+
+
 def test_a_trial_whose_setup_was_interrupted_is_removed(trial):
     assert read(trial) == []
     assert not trial.exists()
@@ -57,4 +95,7 @@ def test_earlier_results_that_cannot_be_read_are_not_selected_anew(trial):
     path = trial.with_name("batch") / "prior.json"
     path.write_text("")
     with pytest.raises(SearchError, match=re.escape(f"{path} cannot be read")):
+        trials.prior_observations(batch, [], OBJECTIVE, "batch")
+    path.write_text('[{"point": {"x": 0.5}}]')
+    with pytest.raises(SearchError, match=re.escape(f"{path}: the key 'value' is missing")):
         trials.prior_observations(batch, [], OBJECTIVE, "batch")
