@@ -105,15 +105,18 @@ class Store(Reader):
             return False
         return True
 
-    def new_run_client(self) -> MlflowClient:
+    def new_run_client(self, replaced: Collection[str] = ()) -> MlflowClient:
         """Return the fastest client for publishing a new run that has ended.
+
+        Args:
+            replaced: MLflow ids of runs that it replaces.
 
         Raises:
             MlflowError: MLflow does not answer.
         """
         if self._tables is None:
             return self.client
-        return cast("MlflowClient", NewRunClient(self._tables, self.client, self._known))
+        return cast("MlflowClient", NewRunClient(self._tables, self.client, self._known, replaced))
 
     def runs(self, *, deleted: bool = False, on_demand: Collection[str] = ()) -> list[StoredRun]:
         """See :meth:`runcatalog.store.run_rows.Reader.runs`."""

@@ -296,12 +296,18 @@ class NewRunClient:
         tables: The database.
         client: MLflow's client of the same database.
         experiments: Cached experiments by name.
+        replaced: MLflow ids of runs that do not count as stored.
     """
 
     def __init__(
-        self, tables: Tables, client: MlflowClient, experiments: dict[str, Experiment]
+        self,
+        tables: Tables,
+        client: MlflowClient,
+        experiments: dict[str, Experiment],
+        replaced: Collection[str] = (),
     ) -> None:
         self._tables = tables
+        self._replaced = replaced
         self._client = client
         self._experiments = experiments
         self._run: Run | None = None
@@ -416,7 +422,7 @@ class NewRunClient:
             metrics={name: _columns(metrics) for name, metrics in self._metrics.items()},
             id=info.run_id,
         )
-        (id,) = self._tables.add([new])
+        (id,) = self._tables.add([new], self._replaced)
         if id != new.id:
             raise RunExists(new.run_id, id)
 

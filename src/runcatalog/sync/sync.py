@@ -409,7 +409,7 @@ class Sync:
             known: Cached stamp. It is valid for a run that finished or failed, whose files change only in a new
                 session; a run that seems killed or lost may still be alive.
         """
-        stored = self.index.get(run_id)
+        stored, replaced = self.index.get(run_id), None
         ended = stored is not None and stored.status in (FINISHED, FAILED)
         stamp = known if known and ended else file_stamps.stamp_of(where)
         if not file_stamps.has_journal(stamp):
@@ -425,8 +425,7 @@ class Sync:
                 return False
             if stored is not None:  # imported from a record; the journal has more
                 tags = tags | mark_tags(stored.record)
-                self.index.forget(stored)
-            stored = None
+            replaced, stored = stored, None
         if stored is not None:
             tags = {n: still_hidden(v, stored.tags.get(n, "")) for n, v in tags.items()}
         if stored is not None and stored.status != RUNNING:
@@ -441,10 +440,21 @@ class Sync:
             if unchanged or file_stamps.is_older(stamp, sent_stamp):
                 return True
         fresh = stored is None and status_of(Path(where)).status != RUNNING
-        published = self._send_journal(Path(where), tags | ({STAMP: stamp} if fresh else {}), fresh)
+        sent_tags = tags | ({STAMP: stamp} if fresh else {})
+        try:
+            published = self._send_journal(
+                Path(where), sent_tags, fresh, replaced.id if replaced is not None else ""
+            )
+        except UserError as error:
+            # The new row may have been written all the same, as without one of the files.
+            if replaced is not None and not isinstance(error, MlflowError):
+                RunIndex(self.store).remove_duplicates()
+            raise
         if not published.mlflow_run_id:
             self.report.deleted += 1
             return True
+        if replaced is not None:  # last: a kill before it leaves both rows, and all marks
+            self.index.forget(replaced)
         if published.journal:
             self.report.problems.append(f"{run_id[:8]}: {published.journal}")
         final = published.status.status
@@ -455,12 +465,16 @@ class Sync:
             self._count_sent(run_id, operation, final)
         return True
 
-    def _send_journal(self, directory: Path, tags: dict[str, str], fresh: bool) -> Published:
-        """Publish a run; a new one that has ended is written in a single step."""
-        send = functools.partial(publish, directory, self.store.uri, tags, patience=self._patience)
+    def _send_journal(
+        self, directory: Path, tags: dict[str, str], fresh: bool, replaces: str
+    ) -> Published:
+        """Publish a run; a new one that has ended is written in a single step, without the row that it replaces."""
+        send = functools.partial(
+            publish, directory, self.store.uri, tags, patience=self._patience, replaces=replaces
+        )
         if fresh:
             with suppress(RunExists):
-                return send(client=self.store.new_run_client())
+                return send(client=self.store.new_run_client([replaces] if replaces else ()))
         return send(client=self.store.client)
 
     def _count_sent(self, run_id: str, operation: str, status: str) -> None:

@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from mlflow import MlflowClient
 
 from runcatalog import record
 from runcatalog.model.marks import unmarked
 from runcatalog.model.run_record import MARKS
-from runcatalog.store.client import Store
+from runcatalog.store.client import DIGEST, Store
 from runcatalog.store.run_index import RunIndex
 from runcatalog.store.sqlite_writer import Tables
 from runcatalog.sync.imports import put_records
@@ -77,7 +78,9 @@ def test_a_kill_while_a_row_is_replaced_loses_no_mark(
     assert marks(after.record) == MARKED[0]
 
 
-def test_a_journal_takes_the_place_of_its_record_and_keeps_the_marks(project, monkeypatch):
+@pytest.fixture
+def recorded(project, monkeypatch):
+    """Return the record of a run with a journal, with all marks; MLflow has it from the record alone."""
     monkeypatch.setenv("RECORD_MLFLOW", "off")
     monkeypatch.setenv("RUN_DIR", str(project.root / "runs" / "run"))
     with record.start(record.Config(), study="toy") as run:
@@ -89,7 +92,66 @@ def test_a_journal_takes_the_place_of_its_record_and_keeps_the_marks(project, mo
         first = replace(first, **given)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{project.root}/another.db")
     put_records(Store(), [first], quiet)
-    assert Sync(project, Store(), quiet).run(None).sent == 1
+    return first
+
+
+def check_row_of_the_journal(project, recorded):
+    """Check after a sync that MLflow has one row, the journal's, with the marks of the record."""
+    (stored,) = Store().runs()
+    assert DIGEST not in stored.tags
     (now,) = Store().records()
-    assert marks(now) == marks(first)
+    assert marks(now) == marks(recorded)
+    assert now.metrics == recorded.metrics
+    assert now.status == "FINISHED"
     assert Sync(project, Store(), quiet).run(None).sent == 0
+
+
+def test_a_journal_takes_the_place_of_its_record_and_keeps_the_marks(project, recorded):
+    assert Sync(project, Store(), quiet).run(None).sent == 1
+    check_row_of_the_journal(project, recorded)
+
+
+def test_a_file_that_is_not_sent_leaves_no_second_row(project, recorded):
+    stray = project.root / "runs" / "run" / "artifacts" / "stray.txt"
+    stray.parent.mkdir(exist_ok=True)
+    stray.symlink_to("/etc/hostname")
+    (problem,) = Sync(project, Store(), quiet).run(None).problems
+    assert "leads out of the run's directory" in problem
+    check_row_of_the_journal(project, recorded)
+
+
+@pytest.mark.parametrize(
+    ("killed_in", "is_server"),
+    [
+        ((Tables, "add"), False),
+        ((Store, "forget"), False),
+        ((MlflowClient, "create_run"), True),
+        ((MlflowClient, "log_batch"), True),
+        ((MlflowClient, "log_artifact"), True),
+        ((MlflowClient, "set_terminated"), True),
+        ((Store, "forget"), True),
+    ],
+)
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_kill_while_a_journal_replaces_a_record_loses_no_mark(
+    project, recorded, monkeypatch, killed_in, is_server, is_done
+):
+    """Before or after a call: written in one transaction, or with a server in several requests."""
+    call = getattr(*killed_in)
+
+    def killed(*arguments, **named):
+        if is_done:
+            call(*arguments, **named)
+        raise KeyboardInterrupt
+
+    if is_server:
+        monkeypatch.setattr(Store, "new_run_client", lambda store, replaced=(): store.client)
+    with monkeypatch.context() as patched:
+        patched.setattr(*killed_in, killed)
+        with pytest.raises(KeyboardInterrupt):
+            Sync(project, Store(), quiet).run(None)
+    rows = [stored for stored in Store().runs() if "study" in stored.own_tags]
+    assert rows
+    assert all(marks(stored.record) == marks(recorded) for stored in rows)
+    Sync(project, Store(), quiet).run(None)
+    check_row_of_the_journal(project, recorded)

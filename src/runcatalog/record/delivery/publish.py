@@ -80,6 +80,7 @@ def publish(
     extra_tags: Mapping[str, str] | None = None,
     client: MlflowClient | None = None,
     patience: float = PATIENCE,
+    replaces: str = "",
 ) -> Published:
     """Send the data of a run that MLflow lacks.
 
@@ -89,13 +90,14 @@ def publish(
         extra_tags: Tags with facts that are not in the journal, for example ``batch``.
         client: Client to use; by default a new one.
         patience: Seconds to wait for another process that is sending the run.
+        replaces: MLflow id of a row of the run that the caller removes afterwards; another one is written.
 
     Raises:
         UserError: There is no journal, it cannot be read, or MLflow rejects it; MLflow itself works.
         RunIsBusy: Another process is sending the run.
         MlflowError: MLflow cannot be used.
     """
-    return Publisher(run_dir, uri, client).send(extra_tags or {}, patience)
+    return Publisher(run_dir, uri, client).send(extra_tags or {}, patience, replaces=replaces)
 
 
 class Publisher:
@@ -131,11 +133,12 @@ class Publisher:
         patience: float = PATIENCE,
         *,
         again: bool = True,
+        replaces: str = "",
     ) -> Published:
         """Send the missing data; see :func:`publish`.
 
         Args:
-            extra_tags, patience: See :func:`publish`.
+            extra_tags, patience, replaces: See :func:`publish`.
             again: Whether a run whose end was sent is sent again. Its sender, which may come after `catalog sync`, does
                 not know the run's batch, and would replace what the sync said of it.
         """
@@ -154,7 +157,7 @@ class Publisher:
                     end = self._end(status)
                     if not again and end and (sent := self._state()).get("ended") == end:
                         return Published(sent["run"], status, 0)
-                    return self._send(facts, status, dict(extra_tags or {}))
+                    return self._send(facts, status, dict(extra_tags or {}), replaces)
         except MlflowError:
             self._client = self._given  # a database that was removed is made again
             raise
@@ -181,14 +184,16 @@ class Publisher:
             raise UserError(f"{self.directory / 'result.json'}: invalid {wrong}: refused")
         return status
 
-    def _send(self, facts: dict[str, Any], status: Status, extra: dict[str, str]) -> Published:
+    def _send(
+        self, facts: dict[str, Any], status: Status, extra: dict[str, str], replaces: str
+    ) -> Published:
         from mlflow.entities import RunTag
 
         state = self._state()
         result = journal.read_json(self.directory / "result.json") or {}
         label = self._hide.text(str(guild_attribute(self.directory, "label") or ""))
         client = self._connected()
-        run = self._find(client, state, facts, label)
+        run = self._find(client, state, facts, label, replaces)
         if run is None or run.info.lifecycle_stage == "deleted":
             return Published("", status, 0)
         run_id = run.info.run_id
@@ -196,7 +201,8 @@ class Publisher:
             state.clear()
             state["run"] = run_id
         result = self._hide.value(result)
-        tags = {**run_tags(self.directory, facts, result, status, label), **extra}
+        # The extra ones first: marks of a replaced row are written no later than the tags that make this one complete.
+        tags = {**extra, **run_tags(self.directory, facts, result, status, label), **extra}
         sent_tags = plain_names(run.data.tags)
         problem = "" if status.status == RUNNING else self._journal_problem(result)
         if problem or sent_tags.get(JOURNAL):
@@ -255,21 +261,29 @@ class Publisher:
         return self._client
 
     def _find(
-        self, client: MlflowClient, state: dict[str, Any], facts: dict[str, Any], label: str
+        self,
+        client: MlflowClient,
+        state: dict[str, Any],
+        facts: dict[str, Any],
+        label: str,
+        replaces: str,
     ) -> Run | None:
-        """Return the run in MLflow: the known one, one with the same run_id tag, or a new one."""
+        """Return the run in MLflow: the known one, one with the same run_id tag, or a new one; none to be replaced."""
         from mlflow.entities import ViewType
 
-        if state.get("run"):
+        if state.get("run") and state["run"] != replaces:
             known = _get_run(client, state["run"])
             if known is not None and known.data.tags.get("run_id") == facts["id"]:
                 return known
         experiment = experiment_id(client, self.uri, facts["study"])
         query = f"tags.run_id = '{facts['id']}'"
-        matches = client.search_runs([experiment], query, ViewType.ALL, max_results=1)
-        if matches:
-            return matches[0]
+        matches = client.search_runs([experiment], query, ViewType.ALL, max_results=2)
+        for match in matches:
+            if match.info.run_id != replaces:
+                return match
         for created in filter(None, (self._created, facts.get("mlflow_run_id"))):
+            if created == replaces:
+                continue
             run = _get_run(client, created) if _MLFLOW_ID.fullmatch(str(created)) else None
             if run is not None and run.data.tags.get("run_id") == facts["id"]:
                 return run
