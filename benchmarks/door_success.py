@@ -132,11 +132,12 @@ def main() -> None:
     seconds = _report.alternate(
         {name: lambda name=name: measure(name) for name in trainings}, options.repeats
     )
+    late = f", {missed['peer']} seeds not within {BUDGET:,} decisions" if missed["peer"] else ""
     row = _report.row(
         f"{OPENED:.0%} of {TASK}'s validation doors open, {options.repeats} seeds",
         seconds["ours"],
         seconds["peer"],
-        peer_name=f"stable-baselines3 PPO, {missed['peer']} of {options.repeats} not within {BUDGET:,}",
+        peer_name=f"stable-baselines3 PPO{late}",
         unit="s",
         target=TARGET,
         target_is="at most",
