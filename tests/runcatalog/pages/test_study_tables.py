@@ -114,6 +114,20 @@ def test_a_series_has_a_row_with_its_tasks_and_what_was_reported(project, make):
     assert shown[3] == ["… reported (thesis)", "100", "69", "73", "100", "", "", ""]
 
 
+def test_a_step_with_a_flag_that_was_typed_is_not_of_the_series(project, make):
+    (project.experiments / "toy/guild.yml").write_text(
+        "- model: toy\n  operations:\n    step: {main: x, flags: {beta: 2e-3, lr: [1, 2]}}\n"
+    )
+    runs = [
+        make(1, value=1.0, operation="toy:step", seed=1, beta=2e-3, lr=7),
+        make(2, value=0.5, operation="toy:step", seed=2, beta=5e-3, lr=7),
+        make(3, value=0.8, operation="toy:step", seed=3),
+    ]
+    entry = {"name": "A", "steps": ["toy:step"]}
+    shown = rows(render.Catalog(project, runs).series([entry], ["pull"]))
+    assert shown[2][:2] == ["A", "90 [80, 100]"]
+
+
 @pytest.mark.parametrize(
     ("value", "goal", "reported", "missed"),
     [

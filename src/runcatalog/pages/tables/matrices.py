@@ -201,10 +201,23 @@ def series_table(data: PageData, series: Sequence[Mapping[str, Any]], tasks: Seq
 
 
 def pooled(data: PageData, operation: str) -> Setting | None:
-    """Return the finished runs of an operation, of each seed the newest; None without a result."""
+    """Return the finished runs of an operation as declared, of each seed the newest; None without a result.
+
+    Runs with a flag that somebody typed are of another series.
+    """
     found = settings.settings(data, operation) if operation else []
-    by_seed = {m.seed: m for m in cells.order(m for s in found for m in s.finished)}
+    declared = data.operations[operation].flags if operation in data.operations else {}
+    own = (m for s in found for m in s.finished if _is_as_declared(m.flags, declared))
+    by_seed = {m.seed: m for m in cells.order(own)}
     return Setting(operation, tuple(cells.order(by_seed.values()))) if by_seed else None
+
+
+def _is_as_declared(flags: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
+    """Return whether flags have the values that their operation declares; lists of a batch count as any value."""
+    single = {
+        n: values.parse_flag(v) for n, v in declared.items() if not isinstance(v, list | dict)
+    }
+    return all(flags.get(name, value) == value for name, value in single.items())
 
 
 def _percent(rate: Any) -> str:
