@@ -36,9 +36,7 @@ from runcatalog import record
 # KL divergence of an update [nat] from which the policy counts as exploded. Three committed records are above: two with
 # hyperparameters of the source that exploded there too, and a trial of a search; all others are below 7.
 EXPLODED = 10.0
-TRIALS = (
-    16  # worlds in which an earlier task's policy is tried; about as many decisions as a rollout
-)
+TRIALS = 16  # worlds in which an earlier task's policy is tried: together about a rollout
 ADAM_EPS = 1e-5  # as in a2c_ppo_acktr; torch has 1e-8
 
 

@@ -598,7 +598,7 @@ def locked(path: Path, timeout: float | None = None) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process holds a lock of a file; False if the file cannot be opened."""
+    """Return whether a process holds a lock of a file; False if the file cannot be opened or locked."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -607,6 +607,8 @@ def is_locked(path: Path) -> bool:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
+    except OSError:  # a file system without locks
+        return False
     finally:
         os.close(file)
     return False
