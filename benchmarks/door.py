@@ -110,7 +110,7 @@ def timed_training(words: list[str]) -> None:
 def ours(task: str, script: str = "train_ppo", pretrained: str = "") -> float:
     """Decisions per second of a training, from its own journal, after the first updates."""
     with tempfile.TemporaryDirectory() as folder:
-        _run(_training(task, WARM_UP + UPDATES, script, pretrained), f"{folder}/run")
+        train(_training(task, WARM_UP + UPDATES, script, pretrained), f"{folder}/run")
         lines = (Path(folder) / "run/journal/metrics.jsonl").read_text().splitlines()
     points = [json.loads(line) for line in lines]
     at = {point["step"]: point["t"] / 1000 for point in points if "env_steps" in point["m"]}
@@ -118,7 +118,8 @@ def ours(task: str, script: str = "train_ppo", pretrained: str = "") -> float:
     return UPDATES * ENVS * STEPS / seconds
 
 
-def _run(command: list[str], directory: str) -> None:
+def train(command: list[str], directory: str) -> None:
+    """Run a training script with its own run directory and MLflow database."""
     environment = os.environ | {
         "RUN_DIR": directory,
         "MLFLOW_TRACKING_URI": f"sqlite:///{Path(directory).parent}/mlflow.db",
@@ -131,7 +132,7 @@ def learn_earlier_tasks(folder: str) -> str:
     last = ""
     for task in EARLIER:
         directory = f"{folder}/{task}"
-        _run(_training(task, 1, "train_hnppo", last), directory)
+        train(_training(task, 1, "train_hnppo", last), directory)
         last = directory
     return last
 
