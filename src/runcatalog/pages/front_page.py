@@ -30,8 +30,11 @@ from runcatalog.text import links, markdown, sentences
 
 # With the comment above the page, it has at most 120 lines and 15 kB.
 MAX_LINES, MAX_BYTES = 118, 14_850
-# Rows of the lists of failures and of what never ran, and of the other lists; a page that is too long shows fewer.
-_LENGTHS = ((10, 10), (6, 6), (6, 4), (6, 2), (4, 2), (2, 2), (1, 1))
+# Headlines of a study, rows of the lists of failures and of what never ran, and of the other lists; a page that is too
+# long shows fewer, headlines last.
+_LENGTHS = (
+    (20, 10, 10), (12, 6, 6), (12, 6, 4), (12, 6, 3), (12, 6, 2), (12, 4, 2), (8, 4, 2), (8, 2, 2), (4, 2, 2), (2, 1, 1),
+)  # fmt: skip
 _LEGEND = """\
 - **Run it again**: `catalog rerun ID` checks out the run's commit, repeats it and compares. By hand: the id leads to \
 its entry; check out its commit, paste the array above the table, then the command.
@@ -86,9 +89,9 @@ def front_page(project: Project, data: PageData, studies: Sequence[StudyPage]) -
     """
     results = Results(project, data)
     content = ""
-    for failures, length in _LENGTHS:
+    for headlines_shown, failures, length in _LENGTHS:
         sections = {
-            "Results": _results(results, data, studies, length),
+            "Results": _results(results, data, studies, headlines_shown),
             "Studies": _studies(data, studies, length),
             "Newest": _newest(data, length),
             "Failures": _failures(results, data, failures),
@@ -180,7 +183,7 @@ def _results(results: Results, data: PageData, studies: Sequence[StudyPage], len
             findings.append(f"- **{link}**: {finding}")
         if entries := list(results.measured.get(study.name, {}).values()):
             lines.append([f"**{link}**", *[""] * 5])
-            lines += [_result_row(results, data, entry) for entry in entries[: 2 * length]]
+            lines += [_result_row(results, data, entry) for entry in entries[:length]]
     columns = ["question", "measured, 95 %", "reported", "seeds", "same setting?", "runs"]
     table = markdown.table(columns, lines) if lines else ""
     return "\n\n".join(filter(None, ["\n".join(findings), table]))

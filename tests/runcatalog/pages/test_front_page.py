@@ -5,7 +5,7 @@ import re
 import pytest
 
 from runcatalog.model.errors import CatalogError
-from runcatalog.pages import render
+from runcatalog.pages import front_page, render
 
 HEADLINES = """\
 headline:
@@ -126,9 +126,9 @@ def test_every_page_allows_for_the_rounding_of_a_reported_number(project, make, 
     )
     objective = {"name": "opening_rate", "value": value, "kind": "rate", "interval": [0.8, value]}
     catalog = render.Catalog(project, [make(1, result={"objective": objective})])
-    front_page = catalog.pages["runs_catalog.md"]
-    assert ("not replicated" in cells(section(front_page, "Results"), "How often?")[1]) is missed
-    assert ("not replicated" in section(front_page, "Failures")) is missed
+    page = catalog.pages["runs_catalog.md"]
+    assert ("not replicated" in cells(section(page, "Results"), "How often?")[1]) is missed
+    assert ("not replicated" in section(page, "Failures")) is missed
     assert ("**not replicated**" in catalog.table("toy:train")) is missed
 
 
@@ -177,6 +177,17 @@ def test_its_size_does_not_grow_with_the_runs(declared, make):
     for title in ("Results", "Newest", "Failures", "Never run", "Machines"):
         assert section(page, title).count("\n| ") >= 2, title
     assert re.search(r"^\d+ more; `catalog search", page, re.MULTILINE)
+
+
+def test_a_long_page_keeps_its_headlines_and_shortens_its_lists(project, make, monkeypatch):
+    entries = [f'  h{n}: {{question: "Question {n}", operation: "toy:train"}}\n' for n in range(12)]
+    (project.experiments / "toy/reported.yml").write_text("headline:\n" + "".join(entries))
+    records = [make(n, operation=f"toy:operation{n}", machine=f"machine {n}") for n in range(1, 30)]
+    whole = front(project, records)
+    monkeypatch.setattr(front_page, "MAX_BYTES", len(whole.encode()) - 900)
+    page = front(project, records)
+    assert section(page, "Newest").count("| 1970") < section(whole, "Newest").count("| 1970") == 10
+    assert section(page, "Results").count("| Question ") == 12
 
 
 def test_a_project_without_headlines(project, make):
