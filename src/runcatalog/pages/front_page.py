@@ -33,7 +33,8 @@ MAX_LINES, MAX_BYTES = 118, 14_850
 # Headlines of a study, rows of the lists of failures and of what never ran, and of the other lists; a page that is too
 # long shows fewer, headlines last.
 _LENGTHS = (
-    (20, 10, 10), (12, 6, 6), (12, 6, 4), (12, 6, 3), (12, 6, 2), (12, 4, 2), (8, 4, 2), (8, 2, 2), (4, 2, 2), (2, 1, 1),
+    (20, 10, 10), (12, 6, 6), (12, 6, 4), (12, 6, 3), (12, 6, 2),
+    (12, 4, 2), (8, 4, 2), (8, 2, 2), (4, 2, 2), (2, 1, 1),
 )  # fmt: skip
 _LEGEND = """\
 - **Run it again**: `catalog rerun ID` checks out the run's commit, repeats it and compares. By hand: the id leads to \
