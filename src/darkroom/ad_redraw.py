@@ -80,8 +80,12 @@ def by_variant(studies: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the study with most trainings, of several the newest, by the flags that differ from the default's."""
     default, chosen = vars(ad_study.Config()), {}
     for study in sorted(studies, key=trainings):
-        flags = {name: study["flags"].get(name.replace("_", "-")) for name in STUDY_VARIANTS}
-        changed = [v for name, v in flags.items() if v is not None and v != default[name]]
+        changed = []
+        for name in STUDY_VARIANTS:
+            flag = name.replace("_", "-")
+            value = study["flags"].get(flag, default[name])
+            if value != default[name]:  # a value that holds flags names them itself
+                changed.append(value if "=" in value else f"{flag}={value}")
         chosen[" ".join(changed)] = study
     return dict(sorted(chosen.items()))
 
