@@ -110,6 +110,26 @@ def difference(data: PageData, operation: str, row: str, other: str, column: str
     return f"{text}: undetermined" if bounds[0] <= 0 <= bounds[1] else text
 
 
+def above(data: PageData, study: str, metric: str, bound: float) -> str:
+    """Return how many of a study's runs have a last value of a metric above a bound, and which, as a sentence.
+
+    Args:
+        data: All records.
+        study: Its name.
+        metric: Name of a metric or of a number of the result.
+        bound: The bound, in the metric's unit.
+    """
+    runs = [r for r in data.by_id.values() if r.study == study and not data.is_batch(r)]
+    known = [(number, r) for r in runs if (number := record_numbers.value(r, metric)) is not None]
+    found = sorted(((n, r) for n, r in known if n > bound), key=lambda pair: -pair[0])
+    declared = (data.operations[r.operation] for _, r in known if r.operation in data.operations)
+    unit = next(filter(None, (operation.unit(metric) for operation in declared)), "")
+    limit = f"{numbers.number(bound)} {unit}".strip()
+    listed = ", ".join(f"{numbers.number(n, 3)} ({data.id_cell(r.run)})" for n, r in found)
+    text = f"{len(found)} of {numbers.count(len(known), 'run')} with this number are above {limit}"
+    return f"{text}: {listed}." if found else f"{text}."
+
+
 def power(data: PageData, operations: Sequence[str]) -> str:
     """Return the smallest differences that comparisons of settings find with 80 % power, as a sentence.
 

@@ -395,6 +395,10 @@ class Catalog:
         """Return a cell minus that of another row; see :func:`runcatalog.pages.findings.difference`."""
         return findings.difference(self.data, operation, row, other, column)
 
+    def above(self, metric: str, bound: float) -> str:
+        """Return which of the study's runs are above a bound; see :func:`runcatalog.pages.findings.above`."""
+        return findings.above(self.data, self._study, metric, bound)
+
     def power(self, operations: Sequence[str] | str) -> str:
         """Return how small a difference of settings is found; see :func:`runcatalog.pages.findings.power`."""
         return findings.power(self.data, _list(operations))
@@ -487,6 +491,7 @@ class Catalog:
             value=self.value,
             cell=self.cell,
             difference=self.difference,
+            above=self.above,
             power=self.power,
             reported_numbers=self.reported_numbers,
             count=self.count,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runcatalog.pages import render
+from runcatalog.pages import findings, render
 from runcatalog.pages.tables import settings
 from runcatalog.pages.tables.cells import WIDEST
 
@@ -229,6 +229,19 @@ def test_the_difference_of_two_cells(project, make, one, other, clause):
     catalog = render.Catalog(project, [make(1, result={"table": table, "objective": objective})])
     assert catalog.difference("toy:train", "a", "b", "median") == f"the difference {clause}"
     assert "no value" in catalog.difference("toy:train", "a", "c", "median")
+
+
+def test_runs_above_a_bound(project, make):
+    runs = [
+        make(n, study=study, result={"metrics": {"depth": depth}} if depth else {})
+        for n, (study, depth) in enumerate(
+            [("toy", 2.9), ("toy", 3.0), ("toy", 3.304), ("toy", 41.0), ("toy", None), ("other", 9.0)]
+        )
+    ]
+    data = render.Catalog(project, runs).data
+    text = findings.above(data, "toy", "depth", 3)
+    assert text == "2 of 4 runs with this number are above 3: 41 (00000003), 3.3 (00000002)."
+    assert findings.above(data, "toy", "depth", 50) == "0 of 4 runs with this number are above 50."
 
 
 def test_the_smallest_difference_that_two_settings_can_show(project, make):
