@@ -235,7 +235,14 @@ def test_runs_above_a_bound(project, make):
     runs = [
         make(n, study=study, result={"metrics": {"depth": depth}} if depth else {})
         for n, (study, depth) in enumerate(
-            [("toy", 2.9), ("toy", 3.0), ("toy", 3.304), ("toy", 41.0), ("toy", None), ("other", 9.0)]
+            [
+                ("toy", 2.9),
+                ("toy", 3.0),
+                ("toy", 3.304),
+                ("toy", 41.0),
+                ("toy", None),
+                ("other", 9.0),
+            ]
         )
     ]
     data = render.Catalog(project, runs).data
