@@ -222,14 +222,12 @@ def day(milliseconds: int | None) -> str:
     return terminal.when(milliseconds)[: len("2026-11-22")]
 
 
-def joined(
-    parts: Iterable[str], widest: int = WIDEST, separator: str = "; ", most: int | None = None
-) -> str:
+def joined(parts: Iterable[str], separator: str = "; ", most: int | None = None) -> str:
     """Return the first parts that fit into a cell, at most `most` of them, joined, "…" for the others."""
     kept: list[str] = []
     present = [part for part in parts if part]
     for part in present:
-        is_wide = len(terminal.plain(separator.join([*kept, part]))) > widest - 3
+        is_wide = len(terminal.plain(separator.join([*kept, part]))) > WIDEST - 3
         if kept and (is_wide or len(kept) == most):
             return separator.join([*kept, "…"])
         kept.append(part)
