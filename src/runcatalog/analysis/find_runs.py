@@ -12,6 +12,7 @@ from typing import Any
 
 from runcatalog.model import values
 from runcatalog.model.run_record import FINISHED, RunRecord
+from runcatalog.numbers import is_number
 from runcatalog.query.fields import (
     MISSING,
     KnownNames,
@@ -218,7 +219,7 @@ def _shown(value: Any, column: ResolvedName) -> str:
 
 
 def _numeric(value: Any) -> bool:
-    return value is MISSING or (isinstance(value, int | float) and not isinstance(value, bool))
+    return value is MISSING or is_number(value)
 
 
 def _result(record: RunRecord) -> str:

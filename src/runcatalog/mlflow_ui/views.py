@@ -17,6 +17,7 @@ from typing import Any
 from runcatalog.analysis import groups
 from runcatalog.model.guild_columns import FLAG, Column, last_value_columns
 from runcatalog.model.run_record import FINISHED, RunRecord
+from runcatalog.numbers import is_number
 from runcatalog.record.delivery.names import encode
 from runcatalog.store import compat
 
@@ -309,8 +310,7 @@ def _differ(trials: Sequence[RunRecord], flag: str) -> bool:
 
 
 def _numeric(trials: Sequence[RunRecord], flag: str) -> bool:
-    values = [trial.flags.get(flag) for trial in trials]
-    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+    return all(is_number(trial.flags.get(flag)) for trial in trials)
 
 
 def most_complete(trials: Sequence[RunRecord], counts: Sequence[int]) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from runcatalog.numbers import Z95
+from runcatalog.numbers import Z95, is_finite
 from runcatalog.numbers import wilson as wilson
 from runcatalog.record.evaluation import counted as counted
 from runcatalog.record.evaluation import trials as trials
@@ -200,7 +200,7 @@ def normalised(columns: Sequence[Sequence[object]]) -> list[list[float]]:
     """
     rows: list[list[float]] = [[] for _ in (columns[0] if columns else ())]
     for column in columns:
-        numbers = [float(v) for v in column if _is_number(v)]
+        numbers = [float(v) for v in column if is_finite(v)]
         if len(numbers) == len(column):
             low, high = min(numbers), max(numbers)
             if low > 0 and high >= 100 * low:
@@ -214,7 +214,3 @@ def normalised(columns: Sequence[Sequence[object]]) -> list[list[float]]:
             for row, value in zip(rows, column, strict=True):
                 row += [math.sqrt(0.5) if str(value) == name else 0.0 for name in names]
     return rows
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

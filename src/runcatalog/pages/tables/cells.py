@@ -98,15 +98,7 @@ def count(setting: Setting) -> str:
 
 def after(objectives: Sequence[dict[str, Any]]) -> str:
     """Return "20 updates", or "18–24 updates" where the runs differ."""
-    ats = sorted(
-        {
-            o["at"]
-            for o in objectives
-            if isinstance(o.get("at"), int | float)
-            and not isinstance(o["at"], bool)
-            and math.isfinite(o["at"])
-        }
-    )
+    ats = sorted({o["at"] for o in objectives if numbers.is_finite(o.get("at"))})
     if not ats:
         return ""
     last = markdown.count(ats[-1], str(objectives[0].get("axis") or "step"))

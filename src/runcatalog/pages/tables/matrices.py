@@ -9,6 +9,7 @@ from typing import Any
 from runcatalog.analysis import best as ranking
 from runcatalog.model import values
 from runcatalog.model.run_record import FAILED, KILLED
+from runcatalog.numbers import is_number
 from runcatalog.pages.tables import cells, setting_table, settings
 from runcatalog.pages.tables.page_data import PageData
 from runcatalog.pages.tables.settings import Setting
@@ -216,8 +217,7 @@ def _is_as_declared(flags: Mapping[str, Any], declared: Mapping[str, Any]) -> bo
 
 
 def _percent(rate: Any) -> str:
-    number = isinstance(rate, int | float) and not isinstance(rate, bool)
-    return markdown.number(round(100 * rate, 1)) if number else ""
+    return markdown.number(round(100 * rate, 1)) if is_number(rate) else ""
 
 
 def _mean(objectives: Sequence[dict[str, Any]]) -> str:
