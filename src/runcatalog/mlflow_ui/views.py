@@ -164,7 +164,8 @@ def batch_view(
     state = _state(f"tags.batch = '{batch_id}' AND {_CURRENT}")
     if contents.objective:
         state |= {"orderByKey": _metric(contents.objective), "orderByAsc": contents.ascending}
-    flags = [*contents.flags[:MAX_COLUMNS], *(["seed"] if _differ(trials, "seed") else [])]
+    seeds = {str(trial.flags.get("seed")) for trial in trials}
+    flags = [*contents.flags[:MAX_COLUMNS], *["seed"] * (len(seeds) > 1)]
     state["selectedColumns"] = [*map(_param, flags), *map(_metric, contents.metrics)]
     state["runsHiddenMode"] = "SHOW_ALL" if len(trials) <= ALL_LINES else "FIRST_20_RUNS"
     if contents.grouped:
@@ -303,10 +304,6 @@ def _param(flag: str) -> str:
 
 def _metric(name: str) -> str:
     return f"metrics.`{encode(name)}`"
-
-
-def _differ(trials: Sequence[RunRecord], flag: str) -> bool:
-    return len({str(trial.flags.get(flag)) for trial in trials}) > 1
 
 
 def _numeric(trials: Sequence[RunRecord], flag: str) -> bool:

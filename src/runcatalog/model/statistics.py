@@ -45,17 +45,15 @@ def _bootstrap(values: tuple[float, ...], seed: int) -> tuple[float, float]:
     return _percentiles(_resampled_means(values, _generator(seed)))
 
 
-def bootstrap_difference(
-    first: Sequence[float], second: Sequence[float], seed: int = 0
-) -> tuple[float, float]:
+def bootstrap_difference(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % percentile bootstrap interval of the mean of `second` minus the mean of `first`, unpaired."""
-    generator = _generator(seed)
+    generator = _generator(0)
     first_means = _resampled_means(first, generator)
     return _percentiles(_resampled_means(second, generator) - first_means)
 
 
 def bootstrap_over_levels(
-    first: ArrayLike, second: ArrayLike, *, same_seeds: bool, seed: int = 0
+    first: ArrayLike, second: ArrayLike, *, same_seeds: bool
 ) -> tuple[float, float]:
     """Return the 95 % percentile bootstrap interval of the mean of `second` minus that of `first`.
 
@@ -65,7 +63,6 @@ def bootstrap_over_levels(
     Args:
         first, second: Success rates, [seeds, levels], on the same levels.
         same_seeds: Whether the rows of both are of the same seeds, which are then drawn together.
-        seed: Seed of the resampling.
     """
     import numpy as np
 
@@ -73,7 +70,7 @@ def bootstrap_over_levels(
     if same_seeds:
         sides = [sides[0] + sides[1]]
     count = sides[0].shape[1]
-    generator, means = _generator(seed), []
+    generator, means = _generator(0), []
     rows = max(1, _BLOCK // (count * max(map(len, sides))))
     for start in range(0, RESAMPLES, rows):
         size = min(rows, RESAMPLES - start)
