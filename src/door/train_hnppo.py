@@ -37,7 +37,7 @@ class Config(DoorConfig):
     lr_schedule: str = schedule_option("success")
     entropy_coef: float = entropy_option(0.01, "source: 0.01")
     target_kl: float = target_kl_option(
-        0.03, "source: 0, never. A step of the hypernetwork changes all weights together"
+        "source: 0, never. A step of the hypernetwork changes all weights together"
     )
     clip_critic_apart: bool = option(
         True,

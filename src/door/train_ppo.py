@@ -32,7 +32,7 @@ class Config(DoorConfig):
     )
     value_loss: str = value_loss_option("max")
     entropy_coef: float = entropy_option(0.02, "source: 0 (series 7 and 8)")
-    target_kl: float = target_kl_option(0.03, "0: never (source)")
+    target_kl: float = target_kl_option("0: never (source)")
     mean_gain: float = option(
         0.01,
         "orthogonal gain of the actor's last layer; source: 1, which starts with large motions",

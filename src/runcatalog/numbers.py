@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import math
 import re
+from typing import TypeGuard
 
 _THOUSANDS = re.compile(r"(?<![\w.,])[1-9]\d{3,6}(?!\w|,\d)")
 Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether a value from a file is a number; a truth value is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_finite(value: object) -> TypeGuard[float]:
+    """Return whether a value from a file is a finite number."""
+    return is_number(value) and math.isfinite(value)
 
 
 def number(value: float, digits: int = 4) -> str:

@@ -73,7 +73,8 @@ def test_the_curve_is_printed_with_those_of_random_and_optimal_play(trained, tmp
     assert sorted(curves["success"]) == [1, 2, 3, 4]
     assert result["objective"]["value"] == curves["success"][4]
     played_as = trained_flags(config)
-    low, high = bounds.mean_rates(played_as, levels.validation(played_as, 20), 4)
+    rates = bounds.success_rates(played_as, levels.validation(played_as, 20), 4)
+    low, high = (of_levels[:, -1].mean() for of_levels in rates)
     assert (curves["random"][4], curves["optimum"][4]) == (pytest.approx(low), pytest.approx(high))
 
 

@@ -25,25 +25,34 @@ def rotation(turn: np.ndarray) -> np.ndarray:
     return np.einsum("ijn,jkn,kln->nil", z, y, x)
 
 
-class ScriptedHook:
-    """Opens doors with the hook: policy obs [n, 15] -> action [n, 6]."""
+class _Scripted:
+    """What both controllers know of a task, and when they follow which phase."""
 
-    def __init__(self, task: str, start: str = "near") -> None:
+    def __init__(self, task: str) -> None:
         self.task: Task = get_task(task)
-        self.base = np.array(STARTS[start][0])
+        self.base = np.array(STARTS["near"][0])
         self.decision = 0
         self.rest = np.zeros((0, 3))  # initial position of the handle
+
+    def _next_phase(self, knob: np.ndarray) -> int:
+        """Return the phase of a decision, where the handle is at `knob` [n, 3], and count the decision."""
+        phase = int(np.searchsorted(_PHASES, self.decision, side="right"))
+        self.decision += 1
+        if phase < 2:
+            self.rest = knob
+        return phase
+
+
+class ScriptedHook(_Scripted):
+    """Opens doors with the hook: policy obs [n, 15] -> action [n, 6]."""
 
     def __call__(self, obs: np.ndarray) -> np.ndarray:
         """Return the actions of one decision."""
         obs = obs.astype(np.float64)
         position, velocity, reach = obs[:, :6], obs[:, 6:12], obs[:, 12:]
         finger = self.base + position[:, :3] + rotation(position[:, 3:]) @ _HOOK
-        phase = int(np.searchsorted(_PHASES, self.decision, side="right"))
-        self.decision += 1
-        if phase < 2:
-            self.rest = finger - reach
-        target, roll = self._target(phase, finger - reach)
+        knob = finger - reach
+        target, roll = self._target(self._next_phase(knob), knob)
         error = np.zeros_like(position)
         error[:, :3] = target - (self.base + position[:, :3] + np.array([-0.25, 0, 0]))
         error[:, 3:5] = -position[:, 3:5]
@@ -70,24 +79,15 @@ class ScriptedHook:
         return target, 3.13
 
 
-class ScriptedGripper:
+class ScriptedGripper(_Scripted):
     """Opens doors with the gripper: policy obs [n, 17] -> action [n, 7]."""
-
-    def __init__(self, task: str, start: str = "near") -> None:
-        self.task: Task = get_task(task)
-        self.base = np.array(STARTS[start][0])
-        self.decision = 0
-        self.rest = np.zeros((0, 3))  # initial position of the handle
 
     def __call__(self, obs: np.ndarray) -> np.ndarray:
         """Return the actions of one decision."""
         obs = obs.astype(np.float64)
         position, velocity, reach = obs[:, :6], obs[:, 7:13], obs[:, 14:]
         finger = self.base + position[:, :3] + rotation(position[:, 3:]) @ _GRIPPER
-        phase = int(np.searchsorted(_PHASES, self.decision, side="right"))
-        self.decision += 1
-        if phase < 2:
-            self.rest = finger - reach
+        phase = self._next_phase(finger - reach)
         across, out = np.pi / 2, 0.6 * self.task.opening_sign * self.task.side
         family = self.task.family
         down = -0.09 if family == "lever" else 0.0

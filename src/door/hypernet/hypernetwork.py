@@ -19,14 +19,14 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 CHUNK_SIZE = 1000  # weights (source)
-CHUNK_DIM = 5  # (source)
+CHUNK_DIM = 5  # size of a chunk embedding, which is drawn from N(0, 1) (source)
 
 
 class Hypernetwork:
     """Generates vectors of P weights from task embeddings.
 
     Attributes:
-        theta: Weight and bias per layer and, if chunked, the chunk embeddings [chunks, chunk_dim] last.
+        theta: Weight and bias per layer and, if chunked, the chunk embeddings [chunks, CHUNK_DIM] last.
         gradients: Memory for the gradients of `theta`, shaped alike.
         outputs: P.
         te_dim: Size of a task embedding.
@@ -41,7 +41,6 @@ class Hypernetwork:
         generator: torch.Generator,
         *,
         chunk_size: int = 0,
-        chunk_dim: int = CHUNK_DIM,
     ) -> None:
         """Draw theta as torch's Linear does: U(-1/sqrt(n), 1/sqrt(n)) for a layer of n inputs.
 
@@ -51,12 +50,11 @@ class Hypernetwork:
             hidden: Widths of the hidden layers.
             generator: Source of randomness.
             chunk_size: Weights per chunk; 0: all at once (full).
-            chunk_dim: Size of a chunk embedding, drawn from N(0, 1).
         """
         self.outputs = outputs
         self.te_dim = te_dim
         self.chunks = math.ceil(outputs / chunk_size) if chunk_size else 0
-        inputs = te_dim + (chunk_dim if self.chunks else 0)
+        inputs = te_dim + (CHUNK_DIM if self.chunks else 0)
         widths = (inputs, *hidden, chunk_size or outputs)
         self.theta: list[Tensor] = []
         for fan_in, width in itertools.pairwise(widths):
@@ -65,7 +63,7 @@ class Hypernetwork:
                 self.theta.append(torch.empty(shape).uniform_(-bound, bound, generator=generator))
         self.layers = len(widths) - 1
         if self.chunks:
-            self.theta.append(torch.randn(self.chunks, chunk_dim, generator=generator))
+            self.theta.append(torch.randn(self.chunks, CHUNK_DIM, generator=generator))
         self.gradients = [torch.zeros_like(tensor) for tensor in self.theta]
 
     def named(self) -> dict[str, Tensor]:

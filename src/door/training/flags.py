@@ -170,6 +170,6 @@ def entropy_option(default: float, why: str) -> Any:
     return option(default, f"weight of the entropy bonus; {why}", low=0, high=1)
 
 
-def target_kl_option(default: float, why: str) -> Any:
-    """Return the flag `target_kl`, whose default differs between the two scripts."""
-    return option(default, f"no further epoch above this KL divergence [nat]; {why}", low=0)
+def target_kl_option(why: str) -> Any:
+    """Return the flag `target_kl`, whose note on the source differs between the two scripts."""
+    return option(0.03, f"no further epoch above this KL divergence [nat]; {why}", low=0)

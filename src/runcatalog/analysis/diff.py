@@ -16,6 +16,7 @@ from runcatalog.analysis.paired import Difference
 from runcatalog.model import statistics, values
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.run_record import FAILED, FINISHED, RunRecord
+from runcatalog.numbers import is_number
 from runcatalog.query.fields import suggestion
 from runcatalog.text import terminal
 
@@ -216,7 +217,7 @@ def _distinct(texts: Iterable[str]) -> list[str]:
 
 def _numeric_order(shown: str) -> tuple[bool, float, str]:
     value = values.parse_flag(shown)
-    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    numeric = is_number(value)
     return not numeric, float(value) if numeric else 0.0, shown  # type: ignore[arg-type]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from runcatalog.model import values
 from runcatalog.model.run_record import FINISHED, RunRecord
+from runcatalog.numbers import is_number
 from runcatalog.query.fields import (
     MISSING,
     KnownNames,
@@ -23,7 +24,7 @@ from runcatalog.query.fields import (
 )
 from runcatalog.query.language import Comparison, Term, Truth, comparisons, evaluate, parse
 from runcatalog.record.untrusted import printable
-from runcatalog.store.run_rows import Reader, StoredRun
+from runcatalog.store.run_rows import Reader, StoredRun, by_id
 from runcatalog.text import sentences, terminal
 
 _FIXED = ("run", "operation", "label", "status")
@@ -77,9 +78,7 @@ def find_runs(reader: Reader, query: str) -> QueryResult:
         QueryError: The query is not valid, or a name in it is unknown.
     """
     term = parse(query)
-    by_run: dict[str, StoredRun] = {}
-    for stored in reader.runs(on_demand=("tags", "params", "metrics")):
-        by_run.setdefault(stored.run, stored)
+    by_run = by_id(reader.runs(on_demand=("tags", "params", "metrics")))
     if not by_run:
         return QueryResult(reader, [], [], 0)
     known = KnownNames(*map(frozenset, reader.names(by_run.values())))
@@ -218,7 +217,7 @@ def _shown(value: Any, column: ResolvedName) -> str:
 
 
 def _numeric(value: Any) -> bool:
-    return value is MISSING or (isinstance(value, int | float) and not isinstance(value, bool))
+    return value is MISSING or is_number(value)
 
 
 def _result(record: RunRecord) -> str:

@@ -23,7 +23,7 @@ from runcatalog.model.run_record import (
     is_maximized,
 )
 from runcatalog.query.fields import suggestion
-from runcatalog.store.run_rows import Reader, StoredRun
+from runcatalog.store.run_rows import Reader, StoredRun, by_id
 from runcatalog.text import sentences, terminal
 
 
@@ -221,9 +221,7 @@ def _of_operation(
     reader: Reader, operation: str
 ) -> tuple[list[StoredRun], dict[str, RunRecord], int]:
     """Return an operation's current runs, all records by id, and how many of its runs are superseded or retracted."""
-    by_run: dict[str, StoredRun] = {}
-    for stored in reader.runs():
-        by_run.setdefault(stored.run, stored)
+    by_run = by_id(reader.runs())
     named = {run for run, s in by_run.items() if s.tags.get("operation") == operation}
     if not named:
         known = {s.tags.get("operation", "") for s in by_run.values()}

@@ -11,6 +11,7 @@ from typing import Any
 from runcatalog.analysis import best, paired
 from runcatalog.model import statistics
 from runcatalog.model.run_record import RunRecord
+from runcatalog.numbers import is_number
 from runcatalog.text import sentences
 
 _NUMBER = re.compile(r"[-−+]?(?:\d[\d,]*)?\.?\d+(?:[eE][-−+]?\d+)?|\bnever\b")
@@ -50,11 +51,7 @@ def values_of(run: RunRecord, name: str) -> list[float]:
     candidates.append(sentences.further(objective).get(name, {}).get("value"))
     if name in ("env_steps", "wall_seconds"):
         candidates.append(getattr(run, name))
-    return [
-        float(number)
-        for number in candidates
-        if isinstance(number, int | float) and not isinstance(number, bool)
-    ]
+    return [float(number) for number in candidates if is_number(number)]
 
 
 def cell(run: RunRecord, name: str) -> list[float]:

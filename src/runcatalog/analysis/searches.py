@@ -10,6 +10,7 @@ from typing import Any
 from runcatalog.analysis import groups
 from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FINISHED, RunRecord
+from runcatalog.numbers import is_finite
 from runcatalog.text import sentences
 
 # A cluster: trials of the best quarter, chained by steps of at most this share of the (normalised)
@@ -55,7 +56,7 @@ def as_searched(batch: RunRecord | None, trial: RunRecord) -> RunRecord:
 def ranked(trials: Sequence[RunRecord]) -> list[RunRecord]:
     """Return the finished trials with a finite objective, best first."""
     sign = groups.sort_sign(trials)
-    return sorted(filter(_is_finite, trials), key=lambda t: (sign * value(t), groups.order(t)))
+    return sorted(filter(_has_value, trials), key=lambda t: (sign * value(t), groups.order(t)))
 
 
 def value(trial: RunRecord) -> float:
@@ -202,9 +203,9 @@ def against_random(own: Sequence[RunRecord], random: Sequence[RunRecord]) -> Com
     reached = (
         i
         for i, trial in enumerate(first, 1)
-        if _is_finite(trial) and sign * value(trial) <= sign * value(best_random[0])
+        if _has_value(trial) and sign * value(trial) <= sign * value(best_random[0])
     )
-    objective = next(t.objective for t in first if _is_finite(t)) or {}
+    objective = next(t.objective for t in first if _has_value(t)) or {}
     return Comparison(count, objective, value(best[0]), value(best_random[0]), next(reached, None))
 
 
@@ -230,21 +231,17 @@ def peer_of(own: Sequence[RunRecord], others: Mapping[str, Sequence[RunRecord]])
 
 def _place(value: object, bounds: object) -> float | None:
     """Return the position of a value in a range, 0 to 1; None without a range."""
-    if not isinstance(bounds, Mapping) or not _is_number(value):
+    if not isinstance(bounds, Mapping) or not is_finite(value):
         return None
     low, high = bounds.get("low"), bounds.get("high")
-    if not (_is_number(low) and _is_number(high)) or not low < high:
+    if not (is_finite(low) and is_finite(high)) or not low < high:
         return None
-    if bounds.get("log") and low > 0 and value > 0:  # type: ignore[operator]
-        return math.log(value / low) / math.log(high / low)  # type: ignore[operator]
-    return (value - low) / (high - low)  # type: ignore[operator]
+    if bounds.get("log") and low > 0 and value > 0:
+        return math.log(value / low) / math.log(high / low)
+    return (value - low) / (high - low)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_finite(trial: RunRecord) -> bool:
+def _has_value(trial: RunRecord) -> bool:
     objective = trial.objective if trial.status == FINISHED else None
     return objective is not None and math.isfinite(objective["value"])
 
@@ -253,4 +250,4 @@ def _number(trial: RunRecord) -> tuple[float, tuple[int, int, str]]:
     """Sort key: the trial's number in its search, then the order of other runs."""
     search = (trial.result or {}).get("search")
     number = search.get("trial") if isinstance(search, dict) else None
-    return (number if _is_number(number) else math.inf), groups.order(trial)  # type: ignore[return-value]
+    return (number if is_finite(number) else math.inf), groups.order(trial)

@@ -13,6 +13,7 @@ from typing import Any
 
 from runcatalog.guild.runs import GuildRun
 from runcatalog.model.project import Project
+from runcatalog.numbers import is_number
 from runcatalog.record.journal import points_of, read_json, read_lines
 from runcatalog.record.lifecycle.status import RUNNING, Status, last_session, status_of
 from runcatalog.record.output.progress import RECENT, Speed
@@ -302,7 +303,7 @@ def _signature(path: str | Path) -> tuple[int, int]:
 
 def _number(value: Any) -> float | None:
     """Return a finite number of an untrusted JSON file; None for any other value."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if is_number(value):
         with contextlib.suppress(OverflowError):  # an integer of 400 digits
             if math.isfinite(number := float(value)):
                 return number

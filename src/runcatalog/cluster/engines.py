@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from runcatalog.numbers import is_number
 from runcatalog.record.errors import UserError
 from runcatalog.record.untrusted import load_yaml
 
@@ -132,7 +133,7 @@ def _settings(path: Path, name: str, entry: Any) -> Settings:
         raise UserError(f"{where}: variables must be a list of names")
     seconds = {key: entry.get(key, default) for key, default in _SECONDS.items()}
     for key, value in seconds.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e6:
+        if not is_number(value) or not 0 < value < 1e6:
             raise UserError(f"{where}: {key} must be a number of seconds, not {value!r}")
     scratch = entry.get("scratch", "~/.cache/runcatalog/workers")
     if not isinstance(scratch, str):
@@ -169,9 +170,7 @@ def _needs(where: str, given: Any) -> Needs:
         kind = _NEEDS.get(key)
         if kind is None:
             raise UserError(f"{where}: unknown need {key!r}; known are {', '.join(_NEEDS)}")
-        numeric = (
-            isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
-        )
+        numeric = is_number(value) and 0 <= value < 1e9
         if kind is str and not (isinstance(value, str) and NAME.fullmatch(value)):
             raise UserError(f"{where}: need {key} must be a name, not {value!r}")
         if kind is not str and not (numeric and (kind is float or value == int(value))):

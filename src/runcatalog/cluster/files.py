@@ -154,12 +154,6 @@ def check(file: io.BufferedIOBase, offset: int) -> int:
     return zlib.crc32(file.read(offset - begin))
 
 
-def digest(path: Path) -> str:
-    """Return the SHA-256 of a file, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def inside(root: Path, name: str) -> Path:
     """Return the path of a file in a directory.
 

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from runcatalog.cluster import files
 from runcatalog.cluster.engine import Look, Piece, Stamp, Wanted
+from runcatalog.record.digest import file_digest
 
 # Of Guild's own folder, which is the submitter's, a script writes these alone.
 _ATTRIBUTES = {f".guild/attrs/{name}" for name in ("result", "label", "refused")}
@@ -140,7 +141,7 @@ class Mirror:
             if not is_mirrored(name):
                 continue
             try:
-                same = files.digest(files.inside(self._root, name)) == digest
+                same = file_digest(files.inside(self._root, name)) == digest
             except OSError:
                 same = False
             if not same:

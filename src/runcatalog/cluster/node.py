@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from runcatalog.cluster import files, health, paths
 from runcatalog.cluster.engine import Stamp, Wanted
 from runcatalog.record import journal
+from runcatalog.record.digest import file_digest
 from runcatalog.record.errors import UserError
 
 _KEPT = 24 * 3600.0  # s for which an ended attempt waits for its submitter
@@ -243,7 +244,7 @@ class Trial:
         found = {}
         for name in names:
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                found[os.fsencode(name)] = files.digest(self.directory / name)
+                found[os.fsencode(name)] = file_digest(self.directory / name)
         return found
 
     def remove(self) -> None:

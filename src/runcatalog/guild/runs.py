@@ -29,6 +29,7 @@ from runcatalog.record.lifecycle.signals import (
     NEVER_STARTED,
     end_from_exit_status,
 )
+from runcatalog.record.output.console import last_line
 from runcatalog.record.provenance.environment import UNKNOWN
 from runcatalog.record.provenance.redact import Redactor
 from runcatalog.record.untrusted import guild_attribute, is_damaged_attribute
@@ -472,17 +473,6 @@ def is_automatic(label: str, flags: Iterable[str]) -> bool:
     return bool(tokens) and all(
         "=" in token and token.partition("=")[0] in names for token in tokens
     )
-
-
-def last_line(path: Path, size: int = 8192) -> str:
-    """Return the last line of a file that is not blank; "" without one."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - size))
-            lines = file.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return ""
-    return next((line.strip()[:500] for line in reversed(lines) if line.strip()), "")
 
 
 def _method(run: GuildRun) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from runcatalog.analysis import groups
 from runcatalog.model.guild_columns import FLAG, Column, last_value_columns
 from runcatalog.model.run_record import FINISHED, RunRecord
+from runcatalog.numbers import is_number
 from runcatalog.record.delivery.names import encode
 from runcatalog.store import compat
 
@@ -163,7 +164,8 @@ def batch_view(
     state = _state(f"tags.batch = '{batch_id}' AND {_CURRENT}")
     if contents.objective:
         state |= {"orderByKey": _metric(contents.objective), "orderByAsc": contents.ascending}
-    flags = [*contents.flags[:MAX_COLUMNS], *(["seed"] if _differ(trials, "seed") else [])]
+    seeds = {str(trial.flags.get("seed")) for trial in trials}
+    flags = [*contents.flags[:MAX_COLUMNS], *["seed"] * (len(seeds) > 1)]
     state["selectedColumns"] = [*map(_param, flags), *map(_metric, contents.metrics)]
     state["runsHiddenMode"] = "SHOW_ALL" if len(trials) <= ALL_LINES else "FIRST_20_RUNS"
     if contents.grouped:
@@ -304,13 +306,8 @@ def _metric(name: str) -> str:
     return f"metrics.`{encode(name)}`"
 
 
-def _differ(trials: Sequence[RunRecord], flag: str) -> bool:
-    return len({str(trial.flags.get(flag)) for trial in trials}) > 1
-
-
 def _numeric(trials: Sequence[RunRecord], flag: str) -> bool:
-    values = [trial.flags.get(flag) for trial in trials]
-    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+    return all(is_number(trial.flags.get(flag)) for trial in trials)
 
 
 def most_complete(trials: Sequence[RunRecord], counts: Sequence[int]) -> int:

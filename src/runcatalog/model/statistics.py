@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from runcatalog.numbers import Z95
+from runcatalog.numbers import Z95, is_finite
 from runcatalog.numbers import wilson as wilson
 from runcatalog.record.evaluation import counted as counted
 from runcatalog.record.evaluation import trials as trials
@@ -45,17 +45,15 @@ def _bootstrap(values: tuple[float, ...], seed: int) -> tuple[float, float]:
     return _percentiles(_resampled_means(values, _generator(seed)))
 
 
-def bootstrap_difference(
-    first: Sequence[float], second: Sequence[float], seed: int = 0
-) -> tuple[float, float]:
+def bootstrap_difference(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % percentile bootstrap interval of the mean of `second` minus the mean of `first`, unpaired."""
-    generator = _generator(seed)
+    generator = _generator(0)
     first_means = _resampled_means(first, generator)
     return _percentiles(_resampled_means(second, generator) - first_means)
 
 
 def bootstrap_over_levels(
-    first: ArrayLike, second: ArrayLike, *, same_seeds: bool, seed: int = 0
+    first: ArrayLike, second: ArrayLike, *, same_seeds: bool
 ) -> tuple[float, float]:
     """Return the 95 % percentile bootstrap interval of the mean of `second` minus that of `first`.
 
@@ -65,7 +63,6 @@ def bootstrap_over_levels(
     Args:
         first, second: Success rates, [seeds, levels], on the same levels.
         same_seeds: Whether the rows of both are of the same seeds, which are then drawn together.
-        seed: Seed of the resampling.
     """
     import numpy as np
 
@@ -73,7 +70,7 @@ def bootstrap_over_levels(
     if same_seeds:
         sides = [sides[0] + sides[1]]
     count = sides[0].shape[1]
-    generator, means = _generator(seed), []
+    generator, means = _generator(0), []
     rows = max(1, _BLOCK // (count * max(map(len, sides))))
     for start in range(0, RESAMPLES, rows):
         size = min(rows, RESAMPLES - start)
@@ -200,7 +197,7 @@ def normalised(columns: Sequence[Sequence[object]]) -> list[list[float]]:
     """
     rows: list[list[float]] = [[] for _ in (columns[0] if columns else ())]
     for column in columns:
-        numbers = [float(v) for v in column if _is_number(v)]
+        numbers = [float(v) for v in column if is_finite(v)]
         if len(numbers) == len(column):
             low, high = min(numbers), max(numbers)
             if low > 0 and high >= 100 * low:
@@ -214,7 +211,3 @@ def normalised(columns: Sequence[Sequence[object]]) -> list[list[float]]:
             for row, value in zip(rows, column, strict=True):
                 row += [math.sqrt(0.5) if str(value) == name else 0.0 for name in names]
     return rows
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

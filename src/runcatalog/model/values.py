@@ -12,6 +12,8 @@ from typing import Any
 
 import orjson
 
+from runcatalog.numbers import is_finite, is_number
+
 # MLflow stores infinity as the largest float.
 HUGE = sys.float_info.max
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -54,7 +56,7 @@ def number(value: object) -> float:
         return value + 0.0  # no negative zero: not every database preserves it
     if isinstance(value, str):
         return _NON_FINITE[value] if value in _NON_FINITE else float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         raise ValueError(f"{value!r} is not a number")
     value = float(value) + 0.0
     return math.copysign(math.inf, value) if abs(value) >= HUGE else value
@@ -118,7 +120,7 @@ def parse_json(content: bytes) -> Any:
 
 def sort_key(value: object) -> tuple[int, float, str]:
     """Return the sort key of a flag's value: numbers by size, then text by its leading integer."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    if is_finite(value):
         return 0, float(value), ""
     first = str(value).partition(" ")[0]
     return 1, float(first[:15]) if first.isdecimal() else math.inf, str(value)

@@ -11,7 +11,7 @@ from runcatalog.model.project import Project
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages import render
 from runcatalog.store.client import DIGEST
-from runcatalog.store.run_rows import Reader, StoredRun
+from runcatalog.store.run_rows import Reader, StoredRun, by_id
 from runcatalog.sync.exports import never_started
 from runcatalog.sync.ownership import own
 from runcatalog.sync.sync import STAMP
@@ -27,18 +27,11 @@ def not_exported(project: Project, source: Reader, records: Sequence[RunRecord])
         source: Reader of MLflow.
         records: The committed records.
     """
-    by_id = {record.run: record for record in records}
-    first: dict[str, StoredRun] = {}
-    for stored in own(project, source.uri, source.runs()):
-        first.setdefault(stored.run, stored)
-    lacking = never_started(first.values())
-    return source.with_points(
-        [
-            stored
-            for run, stored in first.items()
-            if run not in lacking and _is_new(stored, by_id.get(run))
-        ]
-    )
+    committed = {record.run: record for record in records}
+    runs = by_id(own(project, source.uri, source.runs()))
+    lacking = never_started(runs.values())
+    new = [s for s in runs.values() if s.run not in lacking and _is_new(s, committed.get(s.run))]
+    return source.with_points(new)
 
 
 def _is_new(stored: StoredRun, record: RunRecord | None) -> bool:

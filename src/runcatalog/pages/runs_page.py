@@ -124,8 +124,7 @@ def _section(
         _line(data, head, results[head.run], command or again.note, bool(command))
         for head, again, command in zip(heads, reruns, commands, strict=True)
     ]
-    kept = [i for i in range(len(COLUMNS)) if i < 2 or any(line[i] for line in lines)]
-    table = markdown.table([COLUMNS[i] for i in kept], [[line[i] for i in kept] for line in lines])
+    table = markdown.filled_table(COLUMNS, lines, always=2)
     parts = ["\n".join(["```bash", *shared, "```"]) if shared else "", table]
     if report := data.reported.get(operation):
         parts.insert(0, f"Reported: {cells.whole_report(report)}.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RunRecord
+from runcatalog.numbers import is_number
 from runcatalog.plots import labels, style
 from runcatalog.plots.curves import fitting
 from runcatalog.plots.style import VERMILION
@@ -63,7 +64,7 @@ class HeatMap:
         reported = (run.result or {}).get("metrics")
         known: dict[str, float] = {name: metric.last for name, metric in run.metrics.items()}
         for name, value in (reported if isinstance(reported, dict) else {}).items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
+            if is_number(value):
                 known[name] = float(value)
         if objective := run.objective:
             known["objective"] = objective["value"]

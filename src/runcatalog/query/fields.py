@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from runcatalog.model import values
 from runcatalog.model.run_record import RUNNING, STATUSES
+from runcatalog.numbers import is_number
 from runcatalog.query.language import Comparison, Name, QueryError
 from runcatalog.record.evaluation import SPLITS
 from runcatalog.store.run_rows import StoredRun
@@ -156,14 +157,14 @@ def _flag_test(symbol: str, value: str, fail: Callable[[str], NoReturn]) -> Pred
         if number is None:
             fail(f"{symbol} compares numbers, {value or 'the empty text'} is none")
         compare = _ORDER[symbol]
-        return lambda actual: _is_number(actual) and compare(actual, number)
+        return lambda actual: is_number(actual) and compare(actual, number)
     if symbol == "~":
         return _contains_test(value)
 
     def equal(actual: Any) -> bool:
         if actual is None or isinstance(actual, bool):
             return value.lower() in _SPELLINGS[actual]
-        return actual == (number if _is_number(actual) else value)
+        return actual == (number if is_number(actual) else value)
 
     return _equal_or_not(symbol, equal)
 
@@ -248,10 +249,6 @@ def _number(value: str) -> int | float | None:
     if len(value) > 40 or not _NUMBER.fullmatch(value):
         return None
     return int(value) if value.lstrip("+-").isdigit() else float(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _normal_form(name: str) -> str:

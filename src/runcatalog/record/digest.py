@@ -1,13 +1,20 @@
-"""Digests of weights and metrics, to compare two runs bit for bit."""
+"""Digests of weights, metrics and files, to compare them bit for bit."""
 
 from __future__ import annotations
 
 import hashlib
 import struct
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 CLOCK_PREFIX = "time/"  # prefix of wall-clock metrics, which differ between equal runs
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def weights_digest(tensors: Mapping[str, Any]) -> str:

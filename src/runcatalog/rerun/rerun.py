@@ -21,6 +21,7 @@ from runcatalog.model.project import Project
 from runcatalog.model.run_record import FINISHED, RunRecord
 from runcatalog.pages.rerun_command import typed
 from runcatalog.record import journal
+from runcatalog.record.output.console import last_line
 from runcatalog.rerun.checkout import checked_out, full_id
 from runcatalog.rerun.outcome import Outcome, compare
 
@@ -157,7 +158,7 @@ class Repeater:
                 )
         result = journal.read_json(directory / "result.json") or {}
         if result.get("status") != FINISHED:
-            reason = result.get("reason") or _last_line(log)
+            reason = result.get("reason") or f"{last_line(log) or 'no output'} ({log})"
             raise CatalogError(
                 f"{record.id8} ({record.operation}): the repeated run did not finish: {reason}"
             )
@@ -195,8 +196,3 @@ class Repeater:
             "PYTHONPATH": os.pathsep.join(paths),
             "RECORD_MLFLOW": "off",
         }
-
-
-def _last_line(log: Path) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return f"{lines[-1] if lines else 'no output'} ({log})"

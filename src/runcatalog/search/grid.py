@@ -18,12 +18,11 @@ from runcatalog.guild import child_environment, elsewhere
 from runcatalog.guild.compat import BATCH
 from runcatalog.guild.runs import BATCH_RUN
 from runcatalog.guild.side_by_side import Started, run_side_by_side
-from runcatalog.record.journal import read_json
 from runcatalog.record.lifecycle.signals import die_with_parent
 from runcatalog.search import report, trials
 from runcatalog.search.core import is_value
 from runcatalog.search.space import SearchError
-from runcatalog.search.trials import Objective, Trial
+from runcatalog.search.trials import Objective, Trial, own_objective
 
 SHOWN_TRIALS = 20  # in the table at the end
 
@@ -81,7 +80,7 @@ class Progress:
         for number, run in enumerate(self._runs, 1):
             if number not in self._statuses and (status := run.get("exit_status")) is not None:
                 self._statuses[number] = status
-                self._objectives[number] = _own_objective(run)
+                self._objectives[number] = own_objective(run)
         numbers = sorted(self._statuses)
         own = [self._objectives[number] for number in numbers]
         stated = next((o for o in own if o.get("name") and is_value(o.get("value"))), None)
@@ -119,12 +118,6 @@ class Progress:
         results = batch_util.trial_results_for_runs(runs, [objective.column])
         self._scalars |= {n: scalars[0] for n, (_, scalars) in zip(new, results, strict=True)}
         return self._scalars
-
-
-def _own_objective(trial_run: Any) -> dict[str, Any]:
-    """Return the objective in a trial's result; {} without one."""
-    result = (read_json(Path(trial_run.dir) / "result.json") or {}).get("result") or {}
-    return result.get("objective") or {}
 
 
 @contextlib.contextmanager

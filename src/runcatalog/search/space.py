@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from runcatalog.numbers import is_number
+
 Value = float | int | str | bool | None
 Point = dict[str, Value]
 
@@ -85,7 +87,7 @@ class Dimension:
         """Return whether `value` is a value of this dimension."""
         if self.kind == "choice":
             return value in self.choices
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if not is_number(value):
             return False
         whole = self.kind == "real" or float(value).is_integer()
         return whole and self.low <= value <= self.high
@@ -154,7 +156,7 @@ def _range(name: str, text: str, function: str, arguments: tuple[Any, ...]) -> D
         raise SearchError(
             f"{name}={text}: search function {function} is not known; use uniform or loguniform"
         )
-    numbers = [a for a in arguments if isinstance(a, int | float) and not isinstance(a, bool)]
+    numbers = [a for a in arguments if is_number(a)]
     if len(numbers) != len(arguments) or len(numbers) not in (2, 3):
         raise SearchError(f"{name}={text}: expected {function}[LOW:HIGH] or [LOW:HIGH:FIRST]")
     low, high = numbers[:2]

@@ -143,6 +143,12 @@ def _failure(trial_run: Any, status: int, value: float | None, name: str) -> str
     return f"exit status {status}"
 
 
+def own_objective(trial_run: Any) -> dict[str, Any]:
+    """Return the objective in a trial's result; {} without one."""
+    result = (read_json(Path(trial_run.dir) / "result.json") or {}).get("result") or {}
+    return result.get("objective") or {}
+
+
 def missing_objective_hint(batch: Any, trials: Sequence[Trial], objective: Objective) -> str | None:
     """Return advice if no trial has a value and one finished without logging the objective; else None.
 
@@ -165,12 +171,7 @@ def missing_objective_hint(batch: Any, trials: Sequence[Trial], objective: Objec
             continue
         if re.search(rf"^\s*{re.escape(tag)}:", _output(trial), re.MULTILINE):
             continue  # Guild does not record a printed NaN
-        script_result = (read_json(Path(trial.run.dir) / "result.json") or {}).get("result") or {}
-        goal = (
-            "minimize"
-            if (script_result.get("objective") or {}).get("goal") == "min"
-            else "maximize"
-        )
+        goal = "minimize" if own_objective(trial.run).get("goal") == "min" else "maximize"
         names = sorted({r["tag"] for r in rows}, key=lambda name: (name != "objective", name))
         name = names[0] if "objective" in names else "NAME"
         operation = run_util.format_operation(batch.batch_proto, nowarn=True)

@@ -11,12 +11,12 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 
 from runcatalog.record import journal
 from runcatalog.record.errors import UserError
+from runcatalog.record.output.console import last_line
 from runcatalog.server import postgresql
 from runcatalog.server.app import LOCK
 from runcatalog.server.folder import Folder, Settings, read_credentials, read_secret
@@ -76,7 +76,9 @@ def launch(folder: Folder, settings: Settings) -> str:
         if process.poll() is not None or time.monotonic() > until:
             stop_mlflow(folder)
             postgresql.stop(folder)
-            raise UserError(f"MLflow did not start: {_last_line(folder.log)} ({folder.log})")
+            raise UserError(
+                f"MLflow did not start: {last_line(folder.log) or 'no message'} ({folder.log})"
+            )
         time.sleep(0.1)
     return f"{address(settings)} (process {process.pid}, folder {folder.path})"
 
@@ -175,7 +177,7 @@ def run(folder: Folder, settings: Settings) -> None:
                     break
     stop(folder)
     if not ended:
-        raise UserError(f"MLflow ended: {_last_line(folder.log)} ({folder.log})")
+        raise UserError(f"MLflow ended: {last_line(folder.log) or 'no message'} ({folder.log})")
 
 
 def answers(settings: Settings) -> bool:
@@ -244,8 +246,3 @@ def _check_port(port: int) -> None:
             raise UserError(
                 f"port {port} of {HOST}: {error.strerror}; name another with --port"
             ) from None
-
-
-def _last_line(path: Path) -> str:
-    lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "no message"

@@ -9,6 +9,7 @@ from typing import Any
 from runcatalog.model import values
 from runcatalog.model.project import Operation, Project
 from runcatalog.model.run_record import RunRecord
+from runcatalog.numbers import is_number
 from runcatalog.pages.tables import batch_summary
 from runcatalog.site import columns
 from runcatalog.text import sentences, terminal
@@ -152,4 +153,4 @@ def outcomes_text(objective: dict[str, Any]) -> str | None:
 
 def _number(objective: dict[str, Any], name: str) -> float | None:
     value = objective.get(name)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return value if is_number(value) else None

@@ -199,19 +199,6 @@ class Reader:
         """
         return has_fewer(stored.tag(POINTS), last=stored.load("steps").values())
 
-    def records(self, *, curves: bool = True) -> list[RunRecord]:
-        """Return the record of every run; the first if MLflow has two runs with the same run_id.
-
-        Args:
-            curves: Whether to include the metrics.
-        """
-        first: dict[str, StoredRun] = {}
-        for run in self.runs():
-            first.setdefault(run.run, run)
-        if curves:
-            return self.with_points(list(first.values()))
-        return [run.record for run in first.values()]
-
     def with_points(self, stored: Sequence[StoredRun]) -> list[RunRecord]:
         """Return the records of runs with their metrics."""
         records = []
@@ -219,6 +206,14 @@ class Reader:
             points = self.points([run.id for run in group])
             records += [run.record.with_points(points.get(run.id, {})) for run in group]
         return records
+
+
+def by_id(stored: Iterable[StoredRun]) -> dict[str, StoredRun]:
+    """Return runs by their run_id; the first if MLflow has two runs with the same one."""
+    runs: dict[str, StoredRun] = {}
+    for run in stored:
+        runs.setdefault(run.run, run)
+    return runs
 
 
 def point_order(time: int, step: int, value: float) -> tuple[int, int, bool, float]:

@@ -144,17 +144,12 @@ def verify(
             for text, missing in _against_mlflow(local, points, run, curves.get(run.id, {})):
                 differ(local.run, local.operation, text, missing=missing)
 
-    wanted = [(record, live.get(record.run)) for record in records]
-    report.unchecked["committed records that are not in MLflow"] = sum(
-        run is None for _, run in wanted
-    )
-    pairs = [(record, run) for record, run in wanted if run is not None]
-    report.records = len(pairs)
-    for part_of_records in groups(pairs, AT_ONCE):
-        full = source.with_points([run for _, run in part_of_records])
-        for (record, _), from_mlflow in zip(part_of_records, full, strict=True):
-            for name in _other_fields(record, from_mlflow):
-                differ(record.run, record.operation, f"record: {name} differs from MLflow")
+    wanted = list(records)
+    stored_too = [record for record in wanted if record.run in live]
+    report.records = len(stored_too)
+    report.unchecked["committed records that are not in MLflow"] = len(wanted) - len(stored_too)
+    for record, name in _other_records(source, stored_too, live):
+        differ(record.run, record.operation, f"record: {name} differs from MLflow")
     report.unchecked += Counter()  # without zeros
     return report
 
@@ -253,9 +248,15 @@ def _comparable(value: float) -> float | str:
     return values.number(value)  # MLflow's database replaces an infinity by the largest number
 
 
-def _other_fields(record: RunRecord, other: RunRecord) -> list[str]:
-    first, second = _fields(record), _fields(other)
-    return [name for name in _COMPARED if first.get(name) != second.get(name)]
+def _other_records(
+    source: Reader, records: Sequence[RunRecord], live: Mapping[str, StoredRun]
+) -> Iterator[tuple[RunRecord, str]]:
+    """Yield (record, name of a field that MLflow has otherwise)."""
+    for group in groups(records, AT_ONCE):
+        stored = source.with_points([live[record.run] for record in group])
+        for record, other in zip(group, stored, strict=True):
+            first, second = _fields(record), _fields(other)
+            yield from ((record, name) for name in _COMPARED if first.get(name) != second.get(name))
 
 
 def _fields(record: RunRecord) -> dict[str, Any]:

@@ -125,6 +125,12 @@ def table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in (*head, *lines))
 
 
+def filled_table(columns: Sequence[str], lines: Sequence[Sequence[str]], always: int = 0) -> str:
+    """Return a table without the columns that are empty in all lines; the first `always` columns stay."""
+    kept = [i for i in range(len(columns)) if i < always or any(line[i] for line in lines)]
+    return table([columns[i] for i in kept], [[line[i] for i in kept] for line in lines])
+
+
 def more(count: int, hint: str = "") -> str:
     """Return a line that says how many rows a table leaves out, to be put behind it; "" for none."""
     if count <= 0:

@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
+from runcatalog import numbers
 from runcatalog.model import values
 from runcatalog.record.untrusted import printable
 from runcatalog.text import markdown
@@ -93,15 +94,7 @@ def value(shown: Any) -> str:
 
 def number(x: float, digits: int = 4) -> str:
     """Format a number with `digits` significant digits; integers below a million in full."""
-    if not math.isfinite(x):
-        return "nan" if x != x else ("inf" if x > 0 else "-inf")
-    if x == int(x) and abs(x) < 1e6:
-        return str(int(x))
-    shown = f"{x:.{digits}g}"
-    if 10**digits <= abs(x) < 1e6:
-        shown = f"{x:.0f}"
-    mantissa, e, exponent = shown.partition("e")
-    return f"{mantissa}e{int(exponent)}" if e else shown
+    return numbers.number(x, digits).replace("−", "-") if math.isfinite(x) else str(x)
 
 
 def signed(x: float) -> str:
@@ -123,12 +116,7 @@ def duration(seconds: float | None) -> str:
     """Return "12 s", "3 min 20 s", "2 h 5 min" or "3 d 4 h"; "" for None."""
     if seconds is None or not math.isfinite(seconds):
         return ""
-    whole = max(0, round(seconds))
-    for big, small, size in (("d", "h", 86400), ("h", "min", 3600), ("min", "s", 60)):
-        if whole >= size:
-            rest = whole % size // {"d": 3600, "h": 60, "min": 1}[big]
-            return f"{whole // size} {big}" + (f" {rest} {small}" if rest else "")
-    return f"{whole} s"
+    return numbers.duration(seconds) if round(seconds) > 0 else "0 s"
 
 
 def plain(cell: str) -> str:

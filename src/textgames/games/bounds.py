@@ -60,12 +60,6 @@ def success_rates(config: GameConfig, seeds: NDArray[np.int64], turns: int) -> S
     return SuccessRates(rates.random[:, column], rates.optimal[:, column])
 
 
-def mean_rates(config: GameConfig, seeds: NDArray[np.int64], turns: int) -> tuple[float, float]:
-    """Return the random and the best player's success rates within `turns` turns, means over levels."""
-    rates = success_rates(config, seeds, turns)
-    return float(rates.random[:, -1].mean()), float(rates.optimal[:, -1].mean())
-
-
 def frozenlake_rates(
     cells: NDArray[np.uint8], player: NDArray[np.int64], turns: int, slippery: bool
 ) -> SuccessRates:

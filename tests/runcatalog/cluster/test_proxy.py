@@ -8,6 +8,7 @@ import pytest
 from runcatalog.cluster import engines, files, proxy
 from runcatalog.cluster.engine import Look, Place
 from runcatalog.cluster.mirror import Mirror
+from runcatalog.record.digest import file_digest
 
 ENDED = 0  # exit status
 
@@ -26,7 +27,7 @@ class Machine:
     def poll(self, place, run, attempt, wanted=(), printed=(0, 0), digests=False):
         self.polls += 1
         now = files.stamps(self.folder)
-        sums = {name: files.digest(self.folder / name) for name in now} if digests else {}
+        sums = {name: file_digest(self.folder / name) for name in now} if digests else {}
         pieces = list(files.read(self.folder, wanted))
         return Look(self.code, "", False, now, [], pieces, b"", b"", sums)
 

@@ -54,7 +54,7 @@ def test_marks_are_stored_in_mlflow_and_read_back_without_a_second_row(tmp_path,
     runs[2] = marked(runs[2], "the wrong reward")
     assert put_records(store, runs, print).added == 0
     assert {run.run: run.id for run in store.runs()} == ids
-    stored = {record.run: record_files.dumps(record) for record in store.records()}
+    stored = {record.run: record_files.dumps(record) for record in store.with_points(store.runs())}
     assert stored == {record.run: record_files.dumps(record) for record in runs}
 
 

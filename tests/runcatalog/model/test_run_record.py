@@ -185,7 +185,7 @@ def test_importing_twice_and_changed_records(tmp_path, make):
     changed = make(2, value=0.75, batch=batch.run, lr=0.2)
     assert put_records(store, [changed], messages.append).added == 1
     assert len(store.runs()) == 3
-    records = {r.run: r for r in store.records()}
+    records = {r.run: r for r in store.with_points(store.runs())}
     assert records[changed.run].objective["value"] == 0.75
 
     gone = next(stored for stored in store.runs() if stored.record.run == changed.run)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from runcatalog.record.digest import file_digest
 from runcatalog.record.errors import UserError
 from runcatalog.record.training import checkpoint
 
@@ -89,7 +90,7 @@ def test_a_damaged_state(tmp_path, without_torch, content):
         checkpoint.load_checkpoint(path)
     # Even where the manifest agrees.
     manifest = checkpoint.read_json(path / checkpoint.MANIFEST)
-    files = {name: checkpoint._file_digest(path / name) for name in manifest["files"]}
+    files = {name: file_digest(path / name) for name in manifest["files"]}
     checkpoint.write_json(path / checkpoint.MANIFEST, manifest | {"files": files})
     with pytest.raises(UserError):
         checkpoint.load_checkpoint(path)

@@ -303,20 +303,19 @@ def test_an_import_that_is_killed_is_completed_by_the_next(tmp_path):
     command = [sys.executable, "-u", "-c", KILLED, uri, str(tmp_path / "records")]
     killed = subprocess.run([*command, "kill"], capture_output=True, text=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    first = reader(uri).records()
+    store = reader(uri)
+    first = store.with_points(store.runs())
     by_run = {record.run: record for record in (batch, *records)}
     assert 0 < len(first) < 31
     assert all(repr(record) == repr(by_run[record.run]) for record in first)  # none is partial
     assert len(killed.stdout.splitlines()) == len(first)
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == str(31 - len(first))
-    assert repr(sorted(reader(uri).records(), key=lambda r: r.run)) == repr(
-        sorted(by_run.values(), key=lambda r: r.run)
-    )
-    parents = {
-        run.tags.get("mlflow.parentRunId") for run in reader(uri).runs() if run.run != batch.run
-    }
-    (parent,) = (run.id for run in reader(uri).runs() if run.run == batch.run)
+    store = reader(uri)
+    stored = sorted(store.runs(), key=lambda run: run.run)
+    assert repr(store.with_points(stored)) == repr(sorted(by_run.values(), key=lambda r: r.run))
+    parents = {run.tags.get("mlflow.parentRunId") for run in stored if run.run != batch.run}
+    (parent,) = (run.id for run in stored if run.run == batch.run)
     assert parents == {parent}
     again = subprocess.run(command, capture_output=True, text=True, check=True)
     assert again.stdout == "0\n"

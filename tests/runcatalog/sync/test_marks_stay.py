@@ -87,7 +87,7 @@ def recorded(project, monkeypatch):
         run.log({"loss": 0.5}, 1)
         run.finish({"objective": {"name": "loss", "value": 0.5, "goal": "min", "at": 1}})
     Sync(project, Store(), quiet).run(None)
-    (first,) = Store().records()
+    (first,) = Store().with_points(Store().runs())
     for given in MARKED:
         first = replace(first, **given)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{project.root}/another.db")
@@ -99,7 +99,7 @@ def check_row_of_the_journal(project, recorded):
     """Check after a sync that MLflow has one row, the journal's, with the marks of the record."""
     (stored,) = Store().runs()
     assert DIGEST not in stored.tags
-    (now,) = Store().records()
+    (now,) = Store().with_points(Store().runs())
     assert marks(now) == marks(recorded)
     assert now.metrics == recorded.metrics
     assert now.status == "FINISHED"

@@ -11,6 +11,7 @@ from runcatalog.analysis.groups import Group
 from runcatalog.analysis.searches import Comparison, Share
 from runcatalog.model import values
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
+from runcatalog.numbers import is_number
 from runcatalog.text import markdown, sentences
 
 MAX_GROUPS = 8
@@ -212,7 +213,7 @@ def _cluster_text(cluster: Sequence[RunRecord], names: Sequence[str], total: int
 
 def _by_text(value: Any) -> tuple[int, float, str]:
     """Sort key: numbers by size, then text."""
-    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    numeric = is_number(value)
     return (0, float(value), "") if numeric else (1, 0.0, str(value))
 
 

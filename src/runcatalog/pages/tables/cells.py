@@ -98,15 +98,7 @@ def count(setting: Setting) -> str:
 
 def after(objectives: Sequence[dict[str, Any]]) -> str:
     """Return "20 updates", or "18–24 updates" where the runs differ."""
-    ats = sorted(
-        {
-            o["at"]
-            for o in objectives
-            if isinstance(o.get("at"), int | float)
-            and not isinstance(o["at"], bool)
-            and math.isfinite(o["at"])
-        }
-    )
+    ats = sorted({o["at"] for o in objectives if numbers.is_finite(o.get("at"))})
     if not ats:
         return ""
     last = markdown.count(ats[-1], str(objectives[0].get("axis") or "step"))
@@ -222,14 +214,12 @@ def day(milliseconds: int | None) -> str:
     return terminal.when(milliseconds)[: len("2026-11-22")]
 
 
-def joined(
-    parts: Iterable[str], widest: int = WIDEST, separator: str = "; ", most: int | None = None
-) -> str:
+def joined(parts: Iterable[str], separator: str = "; ", most: int | None = None) -> str:
     """Return the first parts that fit into a cell, at most `most` of them, joined, "…" for the others."""
     kept: list[str] = []
     present = [part for part in parts if part]
     for part in present:
-        is_wide = len(terminal.plain(separator.join([*kept, part]))) > widest - 3
+        is_wide = len(terminal.plain(separator.join([*kept, part]))) > WIDEST - 3
         if kept and (is_wide or len(kept) == most):
             return separator.join([*kept, "…"])
         kept.append(part)

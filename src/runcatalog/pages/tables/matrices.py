@@ -9,6 +9,7 @@ from typing import Any
 from runcatalog.analysis import best as ranking
 from runcatalog.model import values
 from runcatalog.model.run_record import FAILED, KILLED
+from runcatalog.numbers import is_number
 from runcatalog.pages.tables import cells, setting_table, settings
 from runcatalog.pages.tables.page_data import PageData
 from runcatalog.pages.tables.settings import Setting
@@ -85,18 +86,10 @@ def sweep_table(data: PageData, operations: Sequence[str], x: str, y: str) -> st
         runs = dict.fromkeys(m.batch or m.run for s in line.settings.values() for m in s.members)
         row = [markdown.flag_value(line.name) if y else markdown.escape(x), *shown, _verdict(line)]
         rows.append([*row, *reports[id(line)], cells.id_links(data, list(runs))])
-    short, reason = setting_table.same_settings([row[-2] for row in rows])
-    rows = [[*row[:-2], text, row[-1]] for row, text in zip(rows, short, strict=True)]
     names = [f"{markdown.escape(y)} \\ {markdown.escape(x)}" if y else ""]
     names += [markdown.flag_value(c) for c in columns]
-    names += [
-        f"best {markdown.escape(x)}",
-        setting_table.REPORTED,
-        setting_table.SAME,
-        setting_table.ID,
-    ]
-    kept = [i for i in range(len(names)) if any(row[i] for row in rows)]
-    table = markdown.table([names[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    names += [f"best {markdown.escape(x)}", setting_table.REPORTED]
+    table, reason = _table(names, rows)
     unit = ", %" if objective.get("kind") == "rate" else ""
     seeds = {len(s.finished) for line in found for s in line.settings.values() if s.finished}
     of = (
@@ -191,13 +184,16 @@ def series_table(data: PageData, series: Sequence[Mapping[str, Any]], tasks: Seq
                     *[""] * 3,
                 ]
             )
-    short, reason = setting_table.same_settings([row[-2] for row in rows])
-    rows = [[*row[:-2], text, row[-1]] for row, text in zip(rows, short, strict=True)]
-    names = ["series", *tasks, "accuracy", "remembering", "seeds"]
-    names += [setting_table.SAME, setting_table.ID]
-    kept = [i for i in range(len(names)) if any(row[i] for row in rows)]
-    table = markdown.table([names[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    table, reason = _table(["series", *tasks, "accuracy", "remembering", "seeds"], rows)
     return f"{table}\n\n{reason}".strip()
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[str, str]:
+    """Return a table whose rows end with "same setting?" and ids, and what all rows say of the setting."""
+    same, reason = setting_table.same_settings([row[-2] for row in rows])
+    lines = [[*row[:-2], text, row[-1]] for row, text in zip(rows, same, strict=True)]
+    names = [*names, setting_table.SAME, setting_table.ID]
+    return markdown.filled_table(names, lines), reason
 
 
 def pooled(data: PageData, operation: str) -> Setting | None:
@@ -221,8 +217,7 @@ def _is_as_declared(flags: Mapping[str, Any], declared: Mapping[str, Any]) -> bo
 
 
 def _percent(rate: Any) -> str:
-    number = isinstance(rate, int | float) and not isinstance(rate, bool)
-    return markdown.number(round(100 * rate, 1)) if number else ""
+    return markdown.number(round(100 * rate, 1)) if is_number(rate) else ""
 
 
 def _mean(objectives: Sequence[dict[str, Any]]) -> str:

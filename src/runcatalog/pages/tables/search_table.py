@@ -9,7 +9,7 @@ from runcatalog.model import values
 from runcatalog.model.run_record import FAILED, KILLED, RUNNING, RunRecord
 from runcatalog.pages.tables import batch_summary, cells, setting_table, settings
 from runcatalog.pages.tables.page_data import PageData
-from runcatalog.text import markdown, sentences, terminal
+from runcatalog.text import markdown, sentences
 
 SEARCH, POINT, BEST, FRESH = "search", "best setting", "its value in the search", "on fresh seeds"
 MATTERS, RANDOM, TRIALS = (
@@ -114,12 +114,7 @@ def _point(batch: RunRecord | None, best: RunRecord, names: Sequence[str]) -> st
         value = markdown.flag_value(values.parse_flag(best.flags.get(name)))
         edge = f" ({edges[name]} edge)" if name in edges else ""
         parts.append(f"{markdown.escape(name)} {value}{edge}")
-    shown = parts[:1]
-    for part in parts[1:]:
-        if len(terminal.plain(", ".join([*shown, part]))) > cells.WIDEST - 3:
-            return f"{', '.join(shown)}, …"
-        shown.append(part)
-    return ", ".join(shown)
+    return cells.joined(parts, separator=", ")
 
 
 def on_fresh_seeds(data: PageData, operation: str, best: RunRecord, names: Sequence[str]) -> str:

@@ -122,14 +122,23 @@ def output_path(directory: Path) -> Path:
 
 def last_lines(path: Path) -> str:
     """Return the last lines of an output file; a line redrawn with carriage returns in its last state."""
+    text = _tail(path, _TAIL_BYTES).rstrip()
+    return "\n".join(map(_last_state, text.split("\n")[-TAIL_LINES:]))
+
+
+def last_line(path: Path) -> str:
+    """Return the last line of an output file that is not blank, cut to 500 characters; "" without one."""
+    lines = reversed(_tail(path, 8192).splitlines())
+    return next((line.strip()[:500] for line in lines if line.strip()), "")
+
+
+def _tail(path: Path, size: int) -> str:
     try:
         with open_regular(path) as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES))
-            text = file.read().decode("utf-8", "replace").rstrip()
+            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+            return file.read().decode("utf-8", "replace")
     except OSError:
         return ""
-    return "\n".join(map(_last_state, text.split("\n")[-TAIL_LINES:]))
 
 
 def _last_state(line: str) -> str:

@@ -120,7 +120,7 @@ def after(objective: Mapping[str, Any], escape: Callable[[str, int], str] = _as_
         escape: See :func:`objective_text`.
     """
     at = objective.get("at")
-    if isinstance(at, bool) or not isinstance(at, int | float) or not math.isfinite(at):
+    if not numbers.is_finite(at):
         return ""
     axis = escape(str(objective.get("axis") or "step").replace("_", " "), 40) or "step"
     return f" after {numbers.count(at, axis)}"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import importlib.util
 import json
 import os
@@ -19,6 +18,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from runcatalog.record.digest import file_digest
 from runcatalog.record.errors import UserError
 from runcatalog.record.journal import (
     damage_before,
@@ -95,7 +95,7 @@ def save_checkpoint(
             if _has_torch()
             else _write_plain(temporary, tensors, state)
         )
-        files = {name: _file_digest(temporary / name) for name in names}
+        files = {name: file_digest(temporary / name) for name in names}
         for name in files:
             _sync_file(temporary / name)
         manifest = {"step": int(step), "created": int(time.time() * 1000), "files": files}
@@ -299,7 +299,7 @@ def _checked_manifest(path: Path) -> tuple[int, str]:
         file = path / name
         if not file.resolve().is_relative_to(path.resolve()):
             raise UserError(f"checkpoint {path}: {name} leads out of the folder: refused")
-        if not file.is_file() or _file_digest(file) != files.get(name):
+        if not file.is_file() or file_digest(file) != files.get(name):
             raise UserError(f"checkpoint {path}: {name} is missing or damaged")
     return step, run_id or ""
 
@@ -395,11 +395,6 @@ def _unpack_plain(value: Any) -> Any:
     if np.dtype(dtype).kind not in "biufc":
         raise ValueError(f"an array of {dtype!r}")
     return np.frombuffer(base64.b64decode(data), dtype).reshape(shape).copy()
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync_file(path: Path) -> None:

@@ -22,17 +22,16 @@ def picture(env: SkillsEnv, tile: int = TILE) -> np.ndarray:
     return env.grid.render(tile, env.agent_pos, env.agent_dir)
 
 
-def contact_sheet(path: Path, stages: list[str], seed: int = SEED, columns: int = 6) -> None:
+def contact_sheet(path: Path, stages: list[str]) -> None:
     """Draw one level of every stage with its mission.
 
     Args:
         path: PNG to write.
         stages: Names of the stages.
-        seed: Seed of the levels.
-        columns: Levels per row.
     """
     from matplotlib.figure import Figure
 
+    columns = 6
     rows = -(-len(stages) // columns)
     figure = Figure(figsize=(1.76 * columns, 2.15 * rows), dpi=100, layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
@@ -40,7 +39,7 @@ def contact_sheet(path: Path, stages: list[str], seed: int = SEED, columns: int 
         axis.set_axis_off()
     for axis, stage in zip(axes, stages, strict=False):
         env = SkillsEnv(stage)
-        env.reset(seed=seed)
+        env.reset(seed=SEED)
         axis.imshow(picture(env))
         words = env.mission.replace(" and ", "\nand ").replace(" green goal square", " goal")
         axis.set_title(f"{stage}: {words}", fontsize=6.5)
