@@ -107,13 +107,16 @@ def parse_json(content: bytes) -> Any:
         content: The JSON in UTF-8.
 
     Raises:
-        ValueError: The content is not JSON.
+        ValueError: The content is not JSON, or nested too deeply.
     """
     # orjson rounds integers above 64 bits and refuses NaN; the standard library reads both.
     if _LONG_INTEGER not in content.translate(_SHAPE):
         with contextlib.suppress(ValueError):
             return orjson.loads(content)
-    return json.loads(content.decode())
+    try:
+        return json.loads(content.decode())
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
 
 
 def sort_key(value: object) -> tuple[int, float, str]:
