@@ -199,9 +199,9 @@ class RunRecord:
                 f"run {self.run[:8]}: status is one of {', '.join(STATUSES)}, got {self.status!r}"
             )
         put = object.__setattr__
-        put(self, "label", values.label(self.label)[:_MAX_TEXT])
+        put(self, "label", values.label(self.label)[:MAX_TEXT])
         for name in _TEXTS:
-            put(self, name, values.text(getattr(self, name))[:_MAX_TEXT])
+            put(self, name, values.text(getattr(self, name))[:MAX_TEXT])
         for name in ("commit", "dirty"):
             put(self, name, values.text(getattr(self, name))[:64])
         put(
@@ -313,7 +313,7 @@ _TEXTS = (
 )
 # Fields that are added to a record after its run; absent where they are empty.
 MARKS = ("superseded_by", "superseded_why", "retracted", "reproduced")
-_MAX_TEXT = 1500  # characters; MLflow takes 8000 bytes
+MAX_TEXT = 1500  # characters; MLflow takes 8000 bytes
 
 
 def _check_id(kind: str, value: object) -> None:
