@@ -54,7 +54,7 @@ def _changes(
 ) -> Iterator[str]:
     try:
         before = from_json(values.parse_json(content), path)
-    except (CatalogError, ValueError, RecursionError):
+    except (CatalogError, ValueError):
         return  # what was never a valid record
     now = read.get(before.run) or files.committed(before.run, paths)
     if now is None:

@@ -92,6 +92,7 @@ def forget(options: argparse.Namespace) -> int:
     from runcatalog.model.errors import CatalogError
     from runcatalog.model.marks import marked
     from runcatalog.model.record_files import write_all
+    from runcatalog.model.run_record import MAX_TEXT
     from runcatalog.store.client import Store
     from runcatalog.store.run_rows import mark_tags
     from runcatalog.store.sqlite_reader import reader
@@ -102,12 +103,15 @@ def forget(options: argparse.Namespace) -> int:
     why = " ".join(options.why.split())
     if not why:
         raise CatalogError("--why: a reason is expected")
+    if len(why) > MAX_TEXT:
+        raise CatalogError(f"--why: {len(why):,} characters; at most {MAX_TEXT:,} are kept")
     with project_lock(project):
         records = committed_records(project) if project.records.is_dir() else []
         stored = OwnRuns(project, reader(options.tracking_uri)).runs()
         known = {run.run: run.record for run in stored} | {r.run: r for r in records}
         chosen = [_known_run(known, name) for name in options.runs]
-        chosen += [r.run for r in known.values() if r.batch in chosen]
+        # A trial that is marked already keeps its own reason.
+        chosen += [r.run for r in known.values() if r.batch in chosen and r.is_current]
         by = _known_run(known, options.superseded_by) if options.superseded_by else ""
         if by in chosen:
             raise CatalogError(f"{by[:8]} cannot supersede itself")

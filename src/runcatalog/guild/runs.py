@@ -386,7 +386,8 @@ def _stamp(where: str) -> str:
 def read(home: Path | None, cache: Cache | None = None) -> list[GuildRun]:
     """Return the runs in a Guild home, oldest first.
 
-    Left out are those that have not begun, whose flags the script refused, or that consist of weights only.
+    Left out are those that have not begun, whose flags the script refused, or that consist of weights only, and copies
+    of a run's directory under another id, which would make a batch of the two.
 
     Args:
         home: The Guild home.
@@ -405,9 +406,15 @@ def read(home: Path | None, cache: Cache | None = None) -> list[GuildRun]:
                 and not run.is_waiting
                 and not run.attr(WEIGHTS_ONLY)
                 and not run.attr(REFUSED)
+                and not _is_copy(run)
             ):
                 runs.append(run)
     return sorted(runs, key=lambda run: (run.started or 0, run.id))
+
+
+def _is_copy(run: GuildRun) -> bool:
+    own = run.attr("id")
+    return isinstance(own, str) and bool(_ID.fullmatch(own)) and own != run.id
 
 
 def copied(directory: Path) -> GuildRun:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from runcatalog.model.run_record import FINISHED, MARKS, RunRecord
+from runcatalog.model.values import is_cut
 
 # What the run computed and from what. Its label, machine or study may be named otherwise later.
 _NUMBERS = ("seed", "flags", "result", "metrics", "digest", "commit")
@@ -60,6 +61,8 @@ def _numbers(record: RunRecord, name: str) -> Any:
     value = getattr(record, name)
     if name == "result" and value is not None:
         return {key: entry for key, entry in value.items() if key != "importance"}
+    if name == "flags":  # in records of earlier versions a long text has no digest
+        return {flag: v[:1900] if is_cut(v) else v for flag, v in value.items()}
     # NaN is not equal to itself; its text is.
     return repr(value) if name == "metrics" else value
 

@@ -58,7 +58,7 @@ def read(path: Path) -> RunRecord:
         content = values.parse_json(path.read_bytes())
     except OSError as error:
         raise CatalogError(f"{path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise CatalogError(f"{path}: not JSON ({error})") from None
     # Curves are left out, which are large, and in which only numbers are accepted.
     if isinstance(content, dict) and is_nested_deeply({**content, "metrics": None}):

@@ -199,9 +199,9 @@ class RunRecord:
                 f"run {self.run[:8]}: status is one of {', '.join(STATUSES)}, got {self.status!r}"
             )
         put = object.__setattr__
-        put(self, "label", values.label(self.label)[:_MAX_TEXT])
+        put(self, "label", values.label(self.label)[:MAX_TEXT])
         for name in _TEXTS:
-            put(self, name, values.text(getattr(self, name))[:_MAX_TEXT])
+            put(self, name, values.text(getattr(self, name))[:MAX_TEXT])
         for name in ("commit", "dirty"):
             put(self, name, values.text(getattr(self, name))[:64])
         put(
@@ -313,7 +313,7 @@ _TEXTS = (
 )
 # Fields that are added to a record after its run; absent where they are empty.
 MARKS = ("superseded_by", "superseded_why", "retracted", "reproduced")
-_MAX_TEXT = 1500  # characters; MLflow takes 8000 bytes
+MAX_TEXT = 1500  # characters; MLflow takes 8000 bytes
 
 
 def _check_id(kind: str, value: object) -> None:
@@ -379,22 +379,19 @@ def from_json(content: Any, where: str = "record") -> RunRecord:
     unknown = sorted(set(content) - set(known))
     if unknown:
         raise CatalogError(f"{where}: unknown field {unknown[0]!r}")
-    missing = [name for name in ("run", "operation", "study", "status") if name not in content]
+    fields = {name: value for name, value in content.items() if value is not None}
+    missing = [name for name in ("run", "operation", "study", "status") if name not in fields]
     if missing:
         raise CatalogError(f"{where}: field {missing[0]!r} is missing")
-    fields = dict(content)
     try:
-        points = {
-            str(name): metric["curve"]
-            for name, metric in (fields.pop("metrics", None) or {}).items()
-        }
-        for name, kind in _KINDS.items():
-            if not isinstance(fields.get(name), kind):
+        points = {str(name): m["curve"] for name, m in fields.pop("metrics", {}).items()}
+        for name, value in fields.items():
+            if not isinstance(value, _KINDS.get(name, str)) or isinstance(value, bool):
                 raise TypeError(f"field {name!r} is of the wrong type")
+        if not math.isfinite(fields.get("wall_seconds", 0)):
+            raise ValueError("field 'wall_seconds' is not a finite number")
         for name in ("parents", "reproduced"):
-            fields[name] = tuple(fields.get(name) or ())
-        for name in ("flags", "versions", "digest", "environment"):
-            fields[name] = fields.get(name) or {}
+            fields[name] = tuple(fields.get(name, ()))
         return RunRecord(**fields).with_points(points)
     except CatalogError as error:
         raise CatalogError(f"{where}: {error}") from None
@@ -413,28 +410,10 @@ def _step(value: Any) -> int:
     return step
 
 
-_NONE = type(None)
-# Tuples: isinstance takes twice as long for a union.
+# Of the fields that are no text. A tuple: isinstance takes twice as long for a union.
 _KINDS: dict[str, Any] = {
-    "run": str,
-    "operation": str,
-    "study": str,
-    "status": str,
-    "batch": (str, _NONE),
-    "label": (str, _NONE),
-    "reason": (str, _NONE),
-    "result": (dict, _NONE),
-    "seed": (int, _NONE),
-    "flags": (dict, _NONE),
-    "versions": (dict, _NONE),
-    "digest": (dict, _NONE),
-    "environment": (dict, _NONE),
-    "parents": (list, _NONE),
-    "superseded_by": (str, _NONE),
-    "superseded_why": (str, _NONE),
-    "retracted": (str, _NONE),
-    "reproduced": (list, _NONE),
-    "started": (int, _NONE),
-    "wall_seconds": (int, float, _NONE),
-    "env_steps": (int, _NONE),
+    **dict.fromkeys(("result", "flags", "versions", "digest", "environment"), dict),
+    **dict.fromkeys(("parents", "reproduced"), list),
+    **dict.fromkeys(("seed", "started", "env_steps"), int),
+    "wall_seconds": (int, float),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import re
@@ -30,6 +31,7 @@ _SHAPE = bytes(0x30 if c in b"0123456789" else c if c == 0x2E else 0x20 for c in
 _LONG_INTEGER = b" " + 19 * b"0"  # not the digits after a point
 _PLAIN = 10**15  # numbers below it parse to themselves from their text
 _MAX_TEXT = 2000  # characters of a flag's value; MLflow accepts 6000 bytes
+_CUT = re.compile(r"… \(sha256 [0-9a-f]{12}\)$|…$")  # records of earlier versions have no digest
 
 Scalar = str | int | float | bool | None
 
@@ -85,9 +87,17 @@ def parse_flag(value: Any) -> Scalar:
 
 
 def flag_text(value: Scalar) -> str:
-    """Return the text form of a flag's value."""
+    """Return the text form of a flag's value; a long one is cut, with a digest by which two of them stay different."""
     text_ = repr(value) if isinstance(value, float) else text(value)
-    return text_ if len(text_) <= _MAX_TEXT else text_[: _MAX_TEXT - 1] + "…"
+    if len(text_) <= _MAX_TEXT:
+        return text_
+    end = f"… (sha256 {hashlib.sha256(text_.encode()).hexdigest()[:12]})"
+    return text_[: _MAX_TEXT - len(end)] + end
+
+
+def is_cut(value: object) -> bool:
+    """Return whether a flag's value was too long for a record, which has its begin and a digest alone."""
+    return isinstance(value, str) and len(value) == _MAX_TEXT and bool(_CUT.search(value))
 
 
 @lru_cache(10_000)
@@ -109,13 +119,16 @@ def parse_json(content: bytes) -> Any:
         content: The JSON in UTF-8.
 
     Raises:
-        ValueError: The content is not JSON.
+        ValueError: The content is not JSON, or nested too deeply.
     """
     # orjson rounds integers above 64 bits and refuses NaN; the standard library reads both.
     if _LONG_INTEGER not in content.translate(_SHAPE):
         with contextlib.suppress(ValueError):
             return orjson.loads(content)
-    return json.loads(content.decode())
+    try:
+        return json.loads(content.decode())
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
 
 
 def sort_key(value: object) -> tuple[int, float, str]:

@@ -69,6 +69,8 @@ def rerun(declared: Mapping[str, Operation], head: RunRecord, trials: Sequence[R
     operation = declared.get(head.operation)
     if operation is None:
         return Rerun(note="not declared here")
+    if any(values.is_cut(v) for run in (head, *trials) for v in run.flags.values()):
+        return Rerun(note="a flag is too long for the record")
     flags: Mapping[str, Any] | None
     if not trials:
         flags = head.flags

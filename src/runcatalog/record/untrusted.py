@@ -201,7 +201,8 @@ def _wrong_field(facts: dict[str, Any]) -> str:
         return "id"
     for name in _TEXTS:
         value = facts.get(name, None if name in ("study", "operation") else "")
-        if not isinstance(value, str) or len(value) > _MAX_TEXT:
+        # A command may have a long text as a flag.
+        if not isinstance(value, str) or (len(value) > _MAX_TEXT and name != "command"):
             return name
     if not facts["study"].strip() or "/" in facts["study"] or "\0" in facts["study"]:
         return "study"

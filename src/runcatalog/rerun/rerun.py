@@ -19,6 +19,7 @@ from runcatalog.guild.compat import COMMAND
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import FINISHED, RunRecord
+from runcatalog.model.values import is_cut
 from runcatalog.pages.rerun_command import typed
 from runcatalog.record import journal
 from runcatalog.record.output.console import last_line
@@ -74,6 +75,8 @@ class Repeater:
         name = f"{record.id8} ({record.operation})"
         if record.reported_by or not record.flags:
             raise CatalogError(f"{name}: imported, without the flags of its run")
+        if cut := [flag for flag, value in record.flags.items() if is_cut(value)]:
+            raise CatalogError(f"{name}: its record has only the begin of the flag {cut[0]}")
         if record.status != FINISHED:
             raise CatalogError(f"{name}: has not finished ({record.status})")
         if not record.digest:

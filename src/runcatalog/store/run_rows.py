@@ -19,6 +19,7 @@ from runcatalog.model.run_record import MARKS, RUNNING, STATUSES, Point, RunReco
 from runcatalog.record.delivery.hidden_tags import plain_names, stored_name
 from runcatalog.record.delivery.names import decode, encode
 from runcatalog.record.delivery.points_in_mlflow import POINTS, has_fewer
+from runcatalog.record.untrusted import is_nested_deeply
 
 IDS = 400  # runs per query of points; SQLite allows 999 variables
 _TAG = 7900  # characters; MLflow truncates tags at 8000
@@ -281,21 +282,24 @@ _json = json.JSONEncoder(sort_keys=True, ensure_ascii=False).encode
 
 
 def _object(shown: str | None) -> dict[str, Any]:
-    if not shown:
-        return {}
-    try:
-        value = values.parse_json(shown.encode())
-    except ValueError:
-        return {}
+    value = _parsed(shown)
     return value if isinstance(value, dict) else {}
 
 
 def _objects(shown: str | None) -> tuple[dict[str, Any], ...]:
-    try:
-        value = values.parse_json((shown or "[]").encode())
-    except ValueError:
-        return ()
+    value = _parsed(shown)
     return tuple(v for v in value if isinstance(v, dict)) if isinstance(value, list) else ()
+
+
+def _parsed(shown: str | None) -> Any:
+    """Return the value of a tag with JSON; None without one, and for what nobody could have recorded."""
+    if not shown:
+        return None
+    try:
+        value = values.parse_json(shown.encode())
+    except ValueError:
+        return None
+    return None if is_nested_deeply(value) else value
 
 
 def _integer(shown: str | None) -> int | None:

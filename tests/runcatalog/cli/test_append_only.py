@@ -100,6 +100,16 @@ def test_a_batch_is_marked_with_its_trials_and_ranked_no_more(lab, make):
     assert "the whole" not in lab.inside("search superseded_by=00000004")
 
 
+def test_a_trial_that_is_retracted_keeps_its_reason_when_its_batch_is_marked(lab):
+    lab.inside("forget 00000002 --why bug")
+    output = lab.inside("forget 00000001 --superseded-by 00000004 --why 'more seeds'")
+    assert "00000002" not in output
+    record = read(lab.records / "toy/00000002.json")
+    assert (record.retracted, record.superseded_by) == ("bug", "")
+    assert stored(lab, 2).record.retracted == "bug"
+    assert read(lab.records / "toy/00000003.json").superseded_why == "more seeds"
+
+
 def test_the_trials_of_a_batch_without_a_record_are_marked(shell, make):
     folder = shell.root / "experiments" / "records"
     write_all([make(i, value=0.5, batch=make(1).run) for i in (2, 3)], folder)
@@ -125,6 +135,7 @@ def test_a_trial_that_is_retracted_is_left_out_of_its_batch(lab):
         ("forget 1234 --why x", "'1234' is neither in the records nor in MLflow"),
         ("forget 0000000 --why x", "'0000000' is the start of several ids"),
         ("forget 00000004 --why ' '", "--why: a reason is expected"),
+        (f"forget 00000004 --why {'x' * 1501}", "--why: 1,501 characters; at most 1,500 are kept"),
         ("forget 00000004 --superseded-by 00000004 --why x", "cannot supersede itself"),
         ("forget 00000001 --superseded-by 00000002 --why x", "cannot supersede itself"),
     ],

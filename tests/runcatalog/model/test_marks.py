@@ -116,3 +116,10 @@ def test_a_mark_leads_to_a_record(make):
     circle = [marked(first, "x", second.run), marked(second, "x", first.run)]
     assert len(problems(circle)) == 2
     assert "by itself" in problems(circle)[0]
+
+
+def test_a_long_flag_that_an_earlier_version_cut_without_a_digest_is_unchanged(make):
+    text = "word " * 600
+    before = make(1, value=0.5, note=text[:1999] + "…")
+    assert changed_numbers(before, make(1, value=0.5, note=text)) == []
+    assert changed_numbers(before, make(1, value=0.5, note="another " * 400)) == ["flags"]

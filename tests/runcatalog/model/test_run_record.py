@@ -206,6 +206,11 @@ RECORD = '{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED"
         ('{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED", "x": 1}', "'x'"),
         ('{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED", "seed": "1"}', "'seed'"),
         ('{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED", "metrics": {"m": 1}}', "record"),
+        (RECORD % '"started": true', "'started' is of the wrong type"),
+        (RECORD % '"machine": {}', "'machine' is of the wrong type"),
+        (RECORD % '"wall_seconds": NaN', "'wall_seconds' is not a finite number"),
+        (RECORD % '"wall_seconds": 1e999', "'wall_seconds' is not a finite number"),
+        ('{"run": "00000000", "operation": "a", "study": "b", "status": null}', "'status' is missing"),
         (RECORD % '"metrics": {"m": {"curve": [[9223372036854775808, 1]]}}', "a step exceeds 64 bits"),
         (RECORD % f'"metrics": {{"m": {{"curve": [[1, 1{"0" * 400}]]}}}}', "too large"),
         (RECORD % f'"seed": {"9" * 5000}', "not JSON"),
@@ -223,6 +228,14 @@ def test_broken_records_are_named(tmp_path, text, words):
         record_files.read(path)
     assert str(path) in str(caught.value)
     assert words in str(caught.value)
+
+
+def test_a_field_that_is_null_is_as_one_that_is_absent():
+    record = RunRecord("0" * 8, "m:x", "toy", "FINISHED")
+    content = {"run": "0" * 8, "operation": "m:x", "study": "toy", "status": "FINISHED"}
+    nothing = dict.fromkeys(set(RunRecord.__dataclass_fields__) - set(content))
+    assert run_record.from_json(content | nothing) == record
+    assert record.is_current
 
 
 def test_a_2_gb_record_is_not_read(tmp_path):

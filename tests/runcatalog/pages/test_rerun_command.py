@@ -83,6 +83,7 @@ def test_a_row_without_a_command_has_a_reason(make):
     for head, trials, note in (
         (make(1, reported_by="a list"), (), "imported"),
         (make(1, operation="old"), (), "not declared here"),
+        (make(1, note="x" * 3000), (), "a flag is too long for the record"),
         (make(1, result={"batch": True, "method": "gp"}), (make(2, batch="0" * 31 + "1"),), "a search with"),
     ):  # fmt: skip
         rerun = rerun_command.rerun(known, head, trials)

@@ -13,6 +13,7 @@ from runcatalog.record import journal
 from runcatalog.record.delivery.publish import publish
 from runcatalog.record.training.checkpoint import save_checkpoint
 from runcatalog.record.untrusted import checked_facts, guild_attribute, load_yaml, printable
+from runcatalog.store.client import Store
 
 MARK = "a line of the file outside"
 
@@ -129,7 +130,8 @@ def test_a_2_gb_json_is_not_read(tmp_path):
         ("id", None),
         ("study", "../../elsewhere"),
         ("operation", 3),
-        ("command", "x" * 5000),
+        ("operation", "x" * 5000),
+        ("command", 3),
         ("flags", ["lr"]),
         ("seed", 1 << 70),
         ("started", "yesterday"),
@@ -143,6 +145,24 @@ def test_facts_that_no_run_writes_are_refused(project, toy, name, value):
     with pytest.raises(record.UserError, match=f"'{name}'"):
         publish(toy.directory)
     assert not (project / "mlflow.db").exists()
+
+
+def test_runs_with_a_long_text_as_a_flag_are_sent_and_stay_different(project, toy):
+    """Such a run was refused at its end, for the length of its command."""
+    assert toy.run("--updates", 1)[0] == 0
+    path = toy.directory / "journal" / "run.json"
+    facts = json.loads(path.read_text())
+    for number in (1, 2):
+        text = f"{'word ' * 3000}{number}"
+        changed = {"id": f"{number}" * 32, "command": f"python toy.py --note '{text}'"}
+        changed["flags"] = {**facts["flags"], "note": text}
+        path.write_text(json.dumps(facts | changed))
+        (path.parent / "mlflow.json").unlink(missing_ok=True)
+        publish(toy.directory)
+        publish(toy.directory)
+    stored = Store().runs()
+    assert all("changed_flags" not in run.own_tags for run in stored)
+    assert len({run.record.flags["note"] for run in stored}) == 2
 
 
 def test_yaml_that_unfolds_to_gigabytes_is_not_read(tmp_path):

@@ -209,6 +209,7 @@ def test_other_bits_are_compared_by_the_interval(recorded, value, words, code):
         ({"commit": ""}, "its record names no commit"),
         ({"commit": "ab" * 20}, "commit abababababab is not in this repository"),
         ({"status": "KILLED"}, "has not finished (KILLED)"),
+        ({"flags": {"note": "x" * 3000}}, "its record has only the begin of the flag note"),
         ({"operation": "toy:gone"}, "operation toy:gone is not declared at"),
         ({"parents": ["ab" * 16]}, "starts from abababab, of which there is no record"),
     ],

@@ -197,3 +197,16 @@ def test_an_unfinished_transaction_of_a_killed_writer_is_rolled_back(database, t
     recovered, before = reader(f"sqlite:///{path}"), reader(f"sqlite:///{database}")
     assert recovered.runs() == before.runs()
     assert type(sqlite_reader.reader(f"sqlite:///{path}")) is Database  # repaired by the first
+
+
+@pytest.mark.parametrize("tag", ["result", "reproduced", "search", "changed_flags", "versions"])
+@pytest.mark.parametrize("text", ["[" * 3000, '{"a":' * 1000, f'{{"a": {"[" * 900}{"]" * 900}}}'])
+def test_a_tag_that_is_nested_deeply_stops_no_reader(tmp_path, make, tag, text):
+    """Anybody may write tags into a shared MLflow."""
+    store = Store(f"sqlite:///{tmp_path}/mlflow.db")
+    id_ = store.write(make(1, value=0.5))
+    store.write(make(2, value=0.6))
+    store.tag(id_, {tag: text})
+    records = reader(store.uri).records()
+    assert [record.id8 for record in records] == ["00000001", "00000002"]
+    assert records[1].objective["value"] == 0.6

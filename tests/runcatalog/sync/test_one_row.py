@@ -134,6 +134,16 @@ def test_a_restarted_trial_stays_in_its_sweep(world):
     assert rows(world) == after
 
 
+def test_a_copy_of_a_runs_directory_is_no_run_of_its_own(world):
+    """The run and its copy became a batch, also in the run's record."""
+    runs, before = home(world) / "runs", rows(world)
+    single = next(path for path in runs.iterdir() if path.name[:8] in before)
+    shutil.copytree(single, runs / ("f" * 32), symlinks=True)
+    world.inside("sync")
+    assert rows(world) == before
+    check_points(world)
+
+
 def test_a_run_deleted_in_guild_keeps_its_row(world):
     before, by_status = rows(world), trials(world)
     for gone in (

@@ -51,6 +51,7 @@ _PATCH = (
     f"artifacts/{patch.NAME}"  # contains no secrets, and could not be applied after a redaction
 )
 _INT64 = 1 << 63  # limit of integers in a database
+_PARAM_LENGTH = 6000  # characters; MLflow cuts longer ones
 _MLFLOW_ID = re.compile("[0-9a-f]{32}")
 
 
@@ -543,7 +544,12 @@ def _is_int64(value: object) -> bool:
 
 
 def _param(value: Any) -> str:
-    return repr(value) if isinstance(value, float) else str(value)
+    """Return a flag as text; one that MLflow would cut ends with a digest, by which two of them stay different."""
+    text = repr(value) if isinstance(value, float) else str(value)
+    if len(text) <= _PARAM_LENGTH:
+        return text
+    end = f"… (sha256 {hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]})"
+    return text[: _PARAM_LENGTH - len(end)] + end
 
 
 def _groups(items: list[Any], size: int) -> Iterator[list[Any]]:

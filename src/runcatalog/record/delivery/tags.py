@@ -53,7 +53,7 @@ def run_tags(
         "seed": facts["seed"],
         "versions": json.dumps(facts["versions"], sort_keys=True),
         "environment": json.dumps(allowed(facts.get("environment", {})), sort_keys=True),
-        "command": facts["command"],
+        "command": facts["command"][:_TAG_LENGTH],
         "started": facts["started"],
         "reason": status.reason,
         "digest_weights": digest.get("weights", ""),

@@ -255,7 +255,9 @@ def commit_facts(project: Path) -> dict[str, str]:
     commit = git(["rev-parse", "HEAD"], project).decode().strip()
     if not commit:
         return {"commit": "", "dirty": ""}
-    changed = git_or_none(["diff", "HEAD", "--binary", "--", ".", *NOT_CODE], project)
+    # Without --submodule git says of a submodule only that it was changed, whatever was changed there.
+    diff = ["diff", "HEAD", "--binary", "--no-ext-diff", "--submodule=diff"]
+    changed = git_or_none([*diff, "--", ".", *NOT_CODE], project)
     listing = git_or_none(_UNTRACKED, project)
     if changed is None or listing is None:
         return {"commit": commit, "dirty": UNKNOWN}

@@ -27,6 +27,7 @@ _SECRET_NAMES = (
     *("token", ".token", "*.token", "*_token", "*-token", "*token.txt", "*token.json"),
 )
 
+_CHANGED_SUBMODULE = re.compile(rb"^\+Subproject commit [0-9a-f]+-dirty$", re.MULTILINE)
 # Files in which values stand without quotes.
 _CONFIG_SUFFIXES = {".yml", ".yaml", ".ini", ".cfg", ".conf", ".properties", ".sh", ".bash", ".zsh"}
 
@@ -35,7 +36,8 @@ def write(project: Path, commit: str, path: Path) -> None:
     """Write the uncommitted changes, including new text files, to ``path``.
 
     Changes are as in `environment.commit_facts`. Files that look like secrets, by name or content, and binary or large
-    new files are left out; the patch's first lines name them. If git fails, nothing is written.
+    new files, and changes inside of a submodule, are left out; the patch's first lines name them. If git fails, nothing
+    is written.
 
     Args:
         project: The project's directory.
@@ -59,6 +61,8 @@ def write(project: Path, commit: str, path: Path) -> None:
             reason = _looks_secret(name) or (
                 "contains text that looks like a secret" if secret else ""
             )
+            if _CHANGED_SUBMODULE.search(part):
+                left_out[name] = "changes in a submodule"
             if reason:
                 left_out[name] = reason
             elif size + len(part) > MAX_BYTES:

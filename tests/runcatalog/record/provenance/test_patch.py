@@ -148,6 +148,34 @@ def test_a_project_below_the_repository(repository, tmp_path):
     assert not (clone / "elsewhere.py").exists()
 
 
+def test_changes_in_a_submodule_are_told_apart_and_named(repository, tmp_path):
+    (tmp_path / ".gitconfig").write_text("[user]\nname = a\nemail = a@b\n")
+    git(tmp_path, "clone", "-q", str(repository), str(tmp_path / "library"))
+    allowed = ("-c", "protocol.file.allow=always")
+    git(repository, *allowed, "submodule", "add", "-q", str(tmp_path / "library"), "library")
+    git(repository, "commit", "-qm", "with a library")
+    assert environment.commit_facts(repository)["dirty"] == ""
+    digests = set()
+    for number in (2, 3):
+        write(repository, {"library/src/train.py": f"lr = {number}\n"})
+        digests.add(environment.commit_facts(repository)["dirty"])
+    assert len(digests) == 2
+    write(repository, {"src/train.py": "lr = 4\n"})
+    target = tmp_path / "dirty.patch"
+    patch.write(repository, "c" * 40, target)
+    assert "# Left out: 'library' (changes in a submodule)\n" in target.read_text()
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", str(repository), str(clone))
+    git(clone, "apply", str(target))
+    assert (clone / "src" / "train.py").read_text() == "lr = 4\n"
+
+
+def test_an_external_diff_does_not_hide_which_changes_a_run_had(repository):
+    """The user's configuration has `external = false`."""
+    write(repository, {"src/train.py": "lr = 4\n"})
+    assert len(environment.commit_facts(repository)["dirty"]) == 12
+
+
 def test_secrets_large_and_binary_files_stay_out_and_are_named(repository, tmp_path):
     large = {"src/large.py": b"#" * (patch.MAX_FILE_BYTES + 1), "src/new.bin": b"\0\1\2"}
     write(repository, SECRETS | large | GOOD)
