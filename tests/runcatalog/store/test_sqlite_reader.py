@@ -207,6 +207,6 @@ def test_a_tag_that_is_nested_deeply_stops_no_reader(tmp_path, make, tag, text):
     id_ = store.write(make(1, value=0.5))
     store.write(make(2, value=0.6))
     store.tag(id_, {tag: text})
-    records = reader(store.uri).records()
+    records = [run.record for run in reader(store.uri).runs()]
     assert [record.id8 for record in records] == ["00000001", "00000002"]
     assert records[1].objective["value"] == 0.6
