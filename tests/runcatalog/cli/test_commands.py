@@ -98,6 +98,8 @@ def test_queries_of_an_sqlite_store_exit_as_grep_does_and_import_no_mlflow(shell
         ("diff 1234 latest", 1, "no run '1234'; `catalog sync`"),
         ("best toy:train", 1, "no run of 'toy:train'; `catalog sync`"),
         ("best toy:train -n x", 2, "a whole number is expected, not 'x'"),
+        ("ui --serve 99999", 1, "--serve must be between 1 and 65535, not 99999"),
+        ("ui --serve 0", 1, "--serve must be between 1 and 65535, not 0"),
         ("search", 2, "required: QUERY"),
         ("search ''", 2, "query, character 1: a condition is expected"),
         (f"import {SMALL} --tracking-uri sqlite:////proc/none/x.db", 1, "/proc/none"),
