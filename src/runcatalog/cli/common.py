@@ -168,7 +168,7 @@ def _local_runs() -> list[Path]:
 
 
 def _unsent(sent: set[str], newest: Sequence[StoredRun]) -> str:
-    """Return the id of this machine's newest run, if it is this project's, newer than those in MLflow and not there.
+    """Return the id of this machine's newest batch or single run, if it is this project's and MLflow lacks it.
 
     Args:
         sent: Ids of the runs in MLflow.
@@ -176,13 +176,14 @@ def _unsent(sent: set[str], newest: Sequence[StoredRun]) -> str:
     """
     from runcatalog.guild.runs import GuildRun
 
-    last = max(_local_runs(), key=lambda path: path.stat().st_mtime, default=None)
-    if last is None or last.name in sent:
+    paths = sorted(_local_runs(), key=lambda path: path.stat().st_mtime, reverse=True)
+    runs = (GuildRun(path.name, str(path)) for path in paths)
+    run = next((run for run in runs if run.has_begun), None)
+    if run is None or (head := run.batch_run or run.id) in sent:
         return ""
-    run = GuildRun(last.name, str(last))
     is_newer = (run.started or 0) > max((s.record.started or 0 for s in newest), default=0)
     is_own = bool(run.source) and Path(run.source).is_relative_to(Project.find().root)
-    return run.id if is_newer and is_own and not run.batch_run else ""
+    return head if is_newer and is_own else ""
 
 
 def selected_runs(

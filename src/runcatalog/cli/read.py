@@ -120,7 +120,7 @@ def watch(options: argparse.Namespace) -> int:
 
 def _number(text: str) -> int:
     if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"a whole number is expected, not {text!r}")
+        raise argparse.ArgumentTypeError(f"a whole number from 0 on is expected, not {text!r}")
     return int(text)
 
 

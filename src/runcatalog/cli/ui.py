@@ -39,7 +39,9 @@ def ui(options: argparse.Namespace) -> int:
 
 
 def _check_free(port: int) -> None:
-    """Raise CatalogError if another program uses a port."""
+    """Raise CatalogError if there is no such port, or another program uses it."""
+    if not 1 <= port <= 65535:
+        raise CatalogError(f"--serve must be between 1 and 65535, not {port}")
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -113,6 +113,16 @@ class GuildRun:
         guild = self.directory / ".guild"
         return (guild / "STAGED").exists() or (guild / "PENDING").exists()
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether it is a run: not waiting, nor of weights only, nor one whose flags the script refused."""
+        return (
+            (self.directory / ".guild" / "opref").is_file()
+            and not self.is_waiting
+            and not self.attr(WEIGHTS_ONLY)
+            and not self.attr(REFUSED)
+        )
+
     @cached_property
     def stamp(self) -> str:
         """See :func:`runcatalog.guild.file_stamps.stamp_of`."""
@@ -386,8 +396,8 @@ def _stamp(where: str) -> str:
 def read(home: Path | None, cache: Cache | None = None) -> list[GuildRun]:
     """Return the runs in a Guild home, oldest first.
 
-    Left out are those that have not begun, whose flags the script refused, or that consist of weights only, and copies
-    of a run's directory under another id, which would make a batch of the two.
+    Left out are those that have not begun, and copies of a run's directory under another id, which would make a batch
+    of the two.
 
     Args:
         home: The Guild home.
@@ -401,13 +411,7 @@ def read(home: Path | None, cache: Cache | None = None) -> list[GuildRun]:
             run = GuildRun(entry.name, entry.path)
             if cache is not None and cache.fill(run):
                 runs.append(run)  # cached runs have begun
-            elif (
-                (run.directory / ".guild" / "opref").is_file()
-                and not run.is_waiting
-                and not run.attr(WEIGHTS_ONLY)
-                and not run.attr(REFUSED)
-                and not _is_copy(run)
-            ):
+            elif run.has_begun and not _is_copy(run):
                 runs.append(run)
     return sorted(runs, key=lambda run: (run.started or 0, run.id))
 

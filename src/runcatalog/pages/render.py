@@ -19,6 +19,7 @@ from runcatalog.model.record_files import write_text
 from runcatalog.model.run_record import FINISHED, RunRecord
 from runcatalog.pages import figure_files, findings, front_page, rerun_command, runs_page
 from runcatalog.pages.tables import (
+    batch_summary,
     cells,
     matrices,
     search_table,
@@ -585,7 +586,9 @@ def local_front_page(data: PageData, studies: Sequence[front_page.StudyPage]) ->
             data.id_cell(record.run).removesuffix(" *local*"),
             markdown.escape(record.operation),
             terminal.when(record.started),
-            sentences.sentence(record),
+            batch_summary.summary(record, data.members(record))
+            if data.is_batch(record)
+            else sentences.sentence(record),
         ]
         for record in data.by_id.values()
         if record.run in data.local and record.batch not in data.by_id

@@ -1,7 +1,8 @@
 """Guild's own batches (`guild run OPERATION lr=[1e-3,5e-3]`), with a line before each trial and a table at the end.
 
-Guild's batch processor runs the trials, one after the other; with $ENGINE they run side by side elsewhere. The
-objective of the table is that of the trials' results, else the scalar that the operation declares.
+Guild's batch processor runs the trials, one after the other; with $ENGINE they run side by side elsewhere. A batch
+that is restarted runs those that have not finished, in their own directories. The objective of the table is that of
+the trials' results, else the scalar that the operation declares.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SHOWN_TRIALS = 20  # in the table at the end
 
 
 class Progress:
-    """The trials of a batch that have been started.
+    """The trials of a batch, and which of them have been started.
 
     Args:
         batch: Guild's run of the batch.
@@ -45,39 +46,51 @@ class Progress:
         self._statuses: dict[int, int] = {}
         self._objectives: dict[int, dict[str, Any]] = {}
         self._scalars: dict[int, float | None] = {}
-        self._runs: list[Any] = []
+        self._numbers: dict[str, int] = {}  # of all trials, by id
+        self._runs: dict[int, Any] = {}  # those that have been started, now or earlier, by number
+
+    def set_up(self, trial_runs: Sequence[Any]) -> None:
+        """Note the runs of all trials, of which some may have finished."""
+        self._numbers = {run.id: number for number, run in enumerate(trial_runs, 1)}
+        self._runs = {self._numbers[run.id]: run for run in trial_runs if _has_finished(run)}
 
     def start(self, trial_run: Any) -> None:
         """Note the batch in a trial, and print a line."""
         trial_run.write_attr(BATCH_RUN, self._batch.id)
         ended, objective = self._ended()
-        point = self._points[len(self._runs)] if len(self._runs) < self._count else {}
-        self._runs.append(trial_run)
-        flags = report.flags_text(point)
+        number = self._numbers[trial_run.id]
+        self._runs[number] = trial_run
+        flags = report.flags_text(self._points[number - 1])
         best = report.best_so_far(ended, objective) if objective else ""
-        number = f"batch: trial {len(self._runs)} of {self._count}"
-        print(f"{number}{', ' if flags else ''}{flags}{best}", flush=True)
+        text = f"batch: trial {number} of {self._count}"
+        print(f"{text}{', ' if flags else ''}{flags}{best}", flush=True)
 
     def has_ended(self, trial_run: Any) -> None:
         """Read a trial again, since the exit status of one on another machine may be copied before its result."""
-        number = self._runs.index(trial_run) + 1
+        number = self._numbers[trial_run.id]
         for known in (self._statuses, self._objectives, self._scalars):
             known.pop(number, None)
 
-    def end(self) -> None:
-        """Print the table; nothing if no trial was started, as when trials are staged."""
+    def end(self, *, is_stopped: bool = False) -> None:
+        """Print the table; nothing if no trial was started, as when trials are staged.
+
+        Args:
+            is_stopped: Whether trials remain, since the batch was stopped.
+        """
         if not self._runs:
             return
         ended, objective = self._ended()
-        finished = sum(run.get("exit_status") == 0 for run in self._runs)
+        finished = sum(map(_has_finished, self._runs.values()))
         print(f"batch: {finished} of {self._count} trials finished")
         for line in report.table(ended, objective, SHOWN_TRIALS) if objective else ():
             print(line)
+        if is_stopped:
+            print(f"  to run the remaining trials: guild run --restart {self._batch.id[:8]} -y")
         print(f"  to show it: catalog sync && catalog row {self._batch.id[:8]}", flush=True)
 
     def _ended(self) -> tuple[list[Trial], Objective | None]:
         """Return the finished trials, and the objective of their values; None without a value."""
-        for number, run in enumerate(self._runs, 1):
+        for number, run in self._runs.items():
             if number not in self._statuses and (status := run.get("exit_status")) is not None:
                 self._statuses[number] = status
                 self._objectives[number] = own_objective(run)
@@ -101,9 +114,9 @@ class Progress:
         else:
             return [], None
         ended = [
-            Trial(self._runs[number - 1], number, self._points[number - 1], "done", values[number])
+            Trial(self._runs[number], number, self._points[number - 1], "done", values[number])
             for number in numbers
-            if self._statuses[number] == 0 and is_value(values[number]) and number <= self._count
+            if self._statuses[number] == 0 and is_value(values[number])
         ]
         return ended, objective if ended else None
 
@@ -114,10 +127,14 @@ class Progress:
         from runcatalog.guild.compat import batch_util
 
         new = [number for number in numbers if number not in self._scalars]
-        runs = [self._runs[number - 1] for number in new]
+        runs = [self._runs[number] for number in new]
         results = batch_util.trial_results_for_runs(runs, [objective.column])
         self._scalars |= {n: scalars[0] for n, (_, scalars) in zip(new, results, strict=True)}
         return self._scalars
+
+
+def _has_finished(trial_run: Any) -> bool:
+    return trial_run.get("exit_status") == 0
 
 
 @contextlib.contextmanager
@@ -125,16 +142,23 @@ def _reporting() -> Iterator[None]:
     """Let Guild's batch processor report its trials, and with $ENGINE run them elsewhere."""
     from runcatalog.guild.compat import batch_util
 
-    handle, start, run = (
+    handle, start, run, init = (
         batch_util.handle_trials,
         batch_util.start_trial_run,
         batch_util._run_trials,
+        batch_util._init_trial_runs,
     )
     progress: list[Progress] = []
+    is_stopped = True
 
     def handle_trials(batch_run: Any, flags: Sequence[Mapping[str, Any]]) -> None:
         progress.append(Progress(batch_run, flags))
         handle(batch_run, flags)
+
+    def init_trial_runs(batch_run: Any, flags: Sequence[Mapping[str, Any]]) -> list[Any]:
+        trial_runs = _trial_runs(batch_run, flags)
+        progress[0].set_up(trial_runs)
+        return trial_runs
 
     def start_trial_run(trial_run: Any, stage: bool = False) -> None:
         if not stage:
@@ -148,14 +172,36 @@ def _reporting() -> Iterator[None]:
             run(batch_run, flags)
 
     batch_util.handle_trials, batch_util.start_trial_run = handle_trials, start_trial_run
-    batch_util._run_trials = run_trials
+    batch_util._run_trials, batch_util._init_trial_runs = run_trials, init_trial_runs
     try:
         yield
+        is_stopped = False
     finally:
         batch_util.handle_trials, batch_util.start_trial_run = handle, start
-        batch_util._run_trials = run
+        batch_util._run_trials, batch_util._init_trial_runs = run, init
         if progress:
-            progress[0].end()
+            progress[0].end(is_stopped=is_stopped)
+
+
+def _trial_runs(batch_run: Any, flags: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return the runs of the trials: those that a restarted batch has with the same flags, else new ones."""
+    from runcatalog.guild.compat import batch_util, op_util, run
+
+    links = [link for link in sorted(Path(batch_run.dir).iterdir()) if link.is_symlink()]
+    known = [run.for_dir(os.path.realpath(link)) for link in links]
+    trial_runs = []
+    for each in flags:
+        trial_run = next((r for r in known if r.get("flags") == each), None)
+        if trial_run is None:
+            trial_run = batch_util.init_trial_run(batch_run, each)
+        else:
+            known.remove(trial_run)
+            if not _has_finished(trial_run):
+                trials.stop_orphan(trial_run)
+                trial_run.del_attr("exit_status")  # that of its last session
+                op_util.set_run_pending(trial_run)
+        trial_runs.append(trial_run)
+    return trial_runs
 
 
 def _run_elsewhere(batch_run: Any, flags: Sequence[Mapping[str, Any]], progress: Progress) -> None:
@@ -184,7 +230,8 @@ def _run_elsewhere(batch_run: Any, flags: Sequence[Mapping[str, Any]], progress:
         except SystemExit as end:  # those that run go on to their end
             ends.append(end)
 
-    _restart_elsewhere(list(runs), before_start, has_ended)
+    waiting = [directory for directory, run in runs.items() if not _has_finished(run)]
+    _restart_elsewhere(waiting, before_start, has_ended)
     if ends:
         raise ends[0]
 

@@ -97,7 +97,10 @@ def test_queries_of_an_sqlite_store_exit_as_grep_does_and_import_no_mlflow(shell
         ("row 1234", 1, "no run '1234'; `catalog sync`"),
         ("diff 1234 latest", 1, "no run '1234'; `catalog sync`"),
         ("best toy:train", 1, "no run of 'toy:train'; `catalog sync`"),
-        ("best toy:train -n x", 2, "a whole number is expected, not 'x'"),
+        ("best toy:train -n x", 2, "a whole number from 0 on is expected, not 'x'"),
+        ("search lr -n -3", 2, "a whole number from 0 on is expected, not '-3'"),
+        ("ui --serve 99999", 1, "--serve must be between 1 and 65535, not 99999"),
+        ("ui --serve 0", 1, "--serve must be between 1 and 65535, not 0"),
         ("search", 2, "required: QUERY"),
         ("search ''", 2, "query, character 1: a condition is expected"),
         (f"import {SMALL} --tracking-uri sqlite:////proc/none/x.db", 1, "/proc/none"),
@@ -169,6 +172,7 @@ def test_from_guild_to_the_catalog(ran, tmp_path):
     assert "9 runs are not exported: see runs_local.md" in output
     assert "No runs yet" in committed(shell.root)
     assert not (shell.root / "experiments/toy/figures").exists()
+    assert "best **" in (shell.root / "runs_local.md").read_text()
     shown = local(shell.root)
     figure = (shell.root / "runs_local/toy/figures/sweep.svg").read_bytes()
     assert "(toy/figures/sweep.svg)" in shown

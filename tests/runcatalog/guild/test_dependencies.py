@@ -157,6 +157,8 @@ def test_refused_flags_leave_no_run(study):
     run = next(iter(run_ids(study)))
     study(f"guild run --restart {run} steps=1 -y")
     assert "| make | 1 |" in study.inside("sync") + study.inside("row latest")
+    study("guild run study:make steps=-1 -y", code=2)
+    assert "newer" not in study.inside("row latest")
 
 
 def attributes(run):

@@ -45,7 +45,9 @@ def batch(tmp_path):
         (directory / ".guild" / "attrs").mkdir(parents=True)
     batch, *runs = [run.for_dir(str(directory)) for directory in directories]
     flags = [{"lr": number / 10, "seed": 1} for number in range(COUNT)]
-    return Progress(batch, flags), runs
+    progress = Progress(batch, flags)
+    progress.set_up(runs)
+    return progress, runs
 
 
 def end(trial, value):

@@ -374,6 +374,42 @@ def test_a_list_of_values_shows_its_trials_the_best_so_far_and_a_table(project):
     assert "batch:" not in project.run("toy:train", "y=[6.0,2.0]", "--stage-trials")
 
 
+def batch_lines(output: str) -> list[str]:
+    return [line for line in output.splitlines() if line.startswith(("batch:", "  to run"))]
+
+
+def test_a_restarted_batch_runs_the_trials_that_have_not_finished(project):
+    stopped = ["toy:train", "y=[6.0,12.0,2.0]", "--fail-on-trial-error"]
+    told = batch_lines(project.run(*stopped, code=1))
+    batch = project.batch()
+    assert told[-2] == "batch: 1 of 3 trials finished"
+    assert told[-1] == f"  to run the remaining trials: guild run --restart {batch.name[:8]} -y"
+    known = set((project.home / "runs").iterdir())
+    (finished,) = (run for run in batch.glob("*") if project.attr(run, "exit_status") == "0")
+    ended = project.attr(finished.resolve(), "stopped")
+    assert batch_lines(project.run("--restart", batch.name)) == [
+        "batch: trial 2 of 3, y 12.0; best so far -19.6 in trial 1",
+        "batch: trial 3 of 3, y 2.0; best so far -19.6 in trial 1",
+        "batch: 2 of 3 trials finished",
+    ]
+    assert set((project.home / "runs").iterdir()) == known - {batch}  # Guild removes the batch
+    assert project.attr(project.home / "runs" / finished.name, "stopped") == ended
+
+
+def test_a_batch_that_was_killed_continues_its_trials(project):
+    process = project.start("toy:train", "y=[6.0,5.0,2.0]", "sleep=2.0")
+    next(line for line in process.stdout if line.startswith("batch: trial 2 of 3"))
+    prepared.kill_all(process, prepared.folder().parent)
+    known, batch = set((project.home / "runs").iterdir()), project.batch()
+    told = batch_lines(project.run("--restart", batch.name))
+    assert [line.partition(",")[0] for line in told] == [
+        "batch: trial 2 of 3",
+        "batch: trial 3 of 3",
+        "batch: 3 of 3 trials finished",
+    ]
+    assert set((project.home / "runs").iterdir()) == known - {batch}
+
+
 def test_importance_of_the_parameters_is_stored_when_the_search_ends(project):
     project.run("toy:train", "x=[-5.0:10.0]", "y=[0.0:10.0]", "--max-trials", "8")
     result = json.loads((project.batch() / "result.json").read_text())["result"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 
@@ -90,3 +91,8 @@ def test_a_run_that_was_not_sent_is_not_confused_with_an_older_one(plain):
     assert f"run {second[:8]} is not in MLflow yet" in missing
     plain.inside("sync")
     assert second[:8] in plain.inside("row latest")
+    printed = plain("guild run plain lr=[0.3,0.4] -y")
+    batch = re.search(r"catalog row (\w{8})\n", printed)[1]
+    assert f"run {batch} is newer, and not in MLflow yet" in plain.inside("row latest")
+    plain.inside("sync")
+    assert "newer" not in plain.inside("row latest")
