@@ -26,6 +26,7 @@ def rerun(options: argparse.Namespace) -> int:
     """catalog rerun"""
     from runcatalog.guild.runs import guild_home
     from runcatalog.model.record_files import by_digits, committed, write_all
+    from runcatalog.pages.tables.page_data import with_intervals
     from runcatalog.rerun.rerun import Repeater
     from runcatalog.sync.sync import project_lock
 
@@ -46,7 +47,8 @@ def rerun(options: argparse.Namespace) -> int:
     agree = True
     for record in selected:
         try:
-            outcome = repeater.repeat(record)
+            (with_interval,) = with_intervals([record], project.intervals())
+            outcome = repeater.repeat(with_interval)
         except CatalogError as error:
             if str(error) not in problems:
                 problems.append(str(error))

@@ -202,6 +202,22 @@ def test_other_bits_are_compared_by_the_interval(recorded, value, words, code):
     recorded("git checkout -q experiments")
 
 
+def test_the_interval_may_be_that_of_a_table(recorded):
+    """reported.yml names the cell, as for the tables of the pages."""
+    train = record_of(recorded, "toy:train")
+    train["digest"]["metrics"] = "0" * 64
+    train["result"]["objective"] = {"name": "value", "value": 0.55, "kind": "mean"}
+    train["result"]["table"] = {"columns": ["who", "median"], "rows": [["all", "0.55 [0.5, 0.7]"]]}
+    write_record(recorded, train)
+    path = recorded.root / "experiments/toy/reported.yml"
+    path.write_text('interval: {toy:train: "all :: median"}\n')
+    printed = recorded.inside(f"rerun {train['run'][:8]}", code=0)
+    assert "other bits, a value in the record's interval" in printed
+    assert record_of(recorded, "toy:train")["result"] == train["result"]
+    path.unlink()
+    recorded("git checkout -q experiments")
+
+
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
