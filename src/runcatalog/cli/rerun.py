@@ -45,9 +45,9 @@ def rerun(options: argparse.Namespace) -> int:
     if options.check:
         selected = []
     agree = True
-    for record in selected:
+    shown = with_intervals(selected, project.intervals())
+    for record, with_interval in zip(selected, shown, strict=True):
         try:
-            (with_interval,) = with_intervals([record], project.intervals())
             outcome = repeater.repeat(with_interval)
         except CatalogError as error:
             if str(error) not in problems:

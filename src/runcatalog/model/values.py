@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import math
 import re
@@ -14,6 +13,7 @@ from typing import Any
 import orjson
 
 from runcatalog.numbers import is_finite, is_number
+from runcatalog.record.digest import shortened
 
 # MLflow stores infinity as the largest float.
 HUGE = sys.float_info.max
@@ -88,15 +88,11 @@ def parse_flag(value: Any) -> Scalar:
 
 def flag_text(value: Scalar) -> str:
     """Return the text form of a flag's value; a long one is cut, with a digest by which two of them stay different."""
-    text_ = repr(value) if isinstance(value, float) else text(value)
-    if len(text_) <= _MAX_TEXT:
-        return text_
-    end = f"… (sha256 {hashlib.sha256(text_.encode()).hexdigest()[:12]})"
-    return text_[: _MAX_TEXT - len(end)] + end
+    return shortened(repr(value) if isinstance(value, float) else text(value), _MAX_TEXT)
 
 
 def is_cut(value: object) -> bool:
-    """Return whether a flag's value was too long for a record, which has its begin and a digest alone."""
+    """Return whether a flag's value was too long for a record, which has its beginning and a digest alone."""
     return isinstance(value, str) and len(value) == _MAX_TEXT and bool(_CUT.search(value))
 
 

@@ -122,8 +122,7 @@ def above(data: PageData, study: str, metric: str, bound: float) -> str:
     runs = [r for r in data.by_id.values() if r.study == study and not data.is_batch(r)]
     known = [(number, r) for r in runs if (number := record_numbers.value(r, metric)) is not None]
     found = sorted(((n, r) for n, r in known if n > bound), key=lambda pair: -pair[0])
-    declared = (data.operations[r.operation] for _, r in known if r.operation in data.operations)
-    unit = next(filter(None, (operation.unit(metric) for operation in declared)), "")
+    unit = data.unit((r for _, r in known), metric)
     limit = f"{numbers.number(bound)} {unit}".strip()
     listed = ", ".join(f"{numbers.number(n, 3)} ({data.id_cell(r.run)})" for n, r in found)
     text = f"{len(found)} of {numbers.count(len(known), 'run')} with this number are above {limit}"

@@ -257,10 +257,7 @@ class Catalog:
             )
         shown = metric.partition("*")[2].strip("/ ") if "*" in metric else metric
         palette = Palette.read(self.project.experiments)
-        declared = [
-            self.data.operations[r.operation] for r in runs if r.operation in self.data.operations
-        ]
-        unit = next(filter(None, (operation.unit(metric) for operation in declared)), "")
+        unit = self.data.unit(runs, metric)
         drawing = Figure(runs, metric, flags, palette=palette, unit=unit, **more)
         return self._drawn(name, drawing, more.get("label") or shown)
 
@@ -586,9 +583,7 @@ def local_front_page(data: PageData, studies: Sequence[front_page.StudyPage]) ->
             data.id_cell(record.run).removesuffix(" *local*"),
             markdown.escape(record.operation),
             terminal.when(record.started),
-            batch_summary.summary(record, data.members(record))
-            if data.is_batch(record)
-            else sentences.sentence(record),
+            batch_summary.summary(record, data.trials.get(record.run, [])),
         ]
         for record in data.by_id.values()
         if record.run in data.local and record.batch not in data.by_id

@@ -17,6 +17,14 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def shortened(text: str, length: int) -> str:
+    """Return a text of at most `length` characters: of a longer one its beginning and a digest of all of it."""
+    if len(text) <= length:
+        return text
+    end = f"… (sha256 {hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]})"
+    return text[: length - len(end)] + end
+
+
 def weights_digest(tensors: Mapping[str, Any]) -> str:
     """Return the SHA-256 (hex) of named tensors: names, dtypes, shapes and bytes.
 

@@ -76,7 +76,7 @@ class Repeater:
         if record.reported_by or not record.flags:
             raise CatalogError(f"{name}: imported, without the flags of its run")
         if cut := [flag for flag, value in record.flags.items() if is_cut(value)]:
-            raise CatalogError(f"{name}: its record has only the begin of the flag {cut[0]}")
+            raise CatalogError(f"{name}: its record has only the beginning of the flag {cut[0]}")
         if record.status != FINISHED:
             raise CatalogError(f"{name}: has not finished ({record.status})")
         if not record.digest:

@@ -12,7 +12,7 @@ from runcatalog.model.run_record import RunRecord
 from runcatalog.numbers import is_number
 from runcatalog.pages.tables import batch_summary
 from runcatalog.site import columns
-from runcatalog.text import sentences, terminal
+from runcatalog.text import terminal
 
 _TEXTS = (
     *("operation", "label", "study", "status", "reason", "machine", "gpu", "host_cpu"),
@@ -83,10 +83,7 @@ def metrics(records: Sequence[RunRecord]) -> dict[str, Any]:
 
 def _result(record: RunRecord, trials: dict[str, list[RunRecord]]) -> str:
     """Return the result of a run or batch as a sentence."""
-    members = trials.get(record.run, [])
-    is_batch = members or (record.result or {}).get("batch")
-    shown = batch_summary.summary(record, members) if is_batch else sentences.sentence(record)
-    return terminal.plain(shown)
+    return terminal.plain(batch_summary.summary(record, trials.get(record.run, [])))
 
 
 def _flags(records: Sequence[RunRecord]) -> dict[str, Any]:

@@ -225,7 +225,7 @@ def test_the_interval_may_be_that_of_a_table(recorded):
         ({"commit": ""}, "its record names no commit"),
         ({"commit": "ab" * 20}, "commit abababababab is not in this repository"),
         ({"status": "KILLED"}, "has not finished (KILLED)"),
-        ({"flags": {"note": "x" * 3000}}, "its record has only the begin of the flag note"),
+        ({"flags": {"note": "x" * 3000}}, "its record has only the beginning of the flag note"),
         ({"operation": "toy:gone"}, "operation toy:gone is not declared at"),
         ({"parents": ["ab" * 16]}, "starts from abababab, of which there is no record"),
     ],

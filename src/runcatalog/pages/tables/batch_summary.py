@@ -18,7 +18,7 @@ MAX_GROUPS = 8
 
 
 def summary(batch: RunRecord | None, trials: Sequence[RunRecord]) -> str:
-    """Return the result cell of a batch."""
+    """Return the result cell of a batch; of a run without trials, or a batch that started none, its own sentence."""
     if not trials:
         return sentences.sentence(batch) if batch else "no trials"
     is_search = searches.is_search(batch, trials)

@@ -79,6 +79,11 @@ class PageData:
         """Return whether a record is of a batch."""
         return record.run in self.trials or bool((record.result or {}).get("batch"))
 
+    def unit(self, runs: Iterable[RunRecord], metric: str) -> str:
+        """Return the declared unit of a metric of some runs; "" without one."""
+        declared = (self.operations[r.operation] for r in runs if r.operation in self.operations)
+        return next(filter(None, (operation.unit(metric) for operation in declared)), "")
+
     def operation_of(self, record: RunRecord) -> str:
         """Return a record's operation; that of its batch for a trial."""
         batch = self.by_id.get(record.batch) or self.marked.get(record.batch)

@@ -30,6 +30,7 @@ from runcatalog.record.delivery.mlflow_client import (
 from runcatalog.record.delivery.names import encode
 from runcatalog.record.delivery.points_in_mlflow import POINTS, PointCounts, lacks
 from runcatalog.record.delivery.tags import RESULT, run_tags
+from runcatalog.record.digest import shortened
 from runcatalog.record.errors import UserError
 from runcatalog.record.lifecycle import crash
 from runcatalog.record.lifecycle.signals import FAILED, FINISHED, KILLED, RUNNING
@@ -545,11 +546,7 @@ def _is_int64(value: object) -> bool:
 
 def _param(value: Any) -> str:
     """Return a flag as text; one that MLflow would cut ends with a digest, by which two of them stay different."""
-    text = repr(value) if isinstance(value, float) else str(value)
-    if len(text) <= _PARAM_LENGTH:
-        return text
-    end = f"… (sha256 {hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]})"
-    return text[: _PARAM_LENGTH - len(end)] + end
+    return shortened(repr(value) if isinstance(value, float) else str(value), _PARAM_LENGTH)
 
 
 def _groups(items: list[Any], size: int) -> Iterator[list[Any]]:
