@@ -48,6 +48,33 @@ def test_it_learns_a_deterministic_policy(tmp_path):
     assert np.mean(losses[-5:]) < 0.7
 
 
+@pytest.mark.parametrize("learned_weight", [1.0, 4.0, 0.0])
+def test_the_loss_weighs_what_a_learned_agent_does(tmp_path, learned_weight):
+    """In parts and at once, against the gradient of a mean that is written out."""
+    folder = recorded(tmp_path / "learning", steps=200)
+    opened = histories.Histories.open(folder, mode="r+")
+    opened.rewards[:] = np.arange(opened.rewards.shape[-1]) % 200 > 100  # all learn halfway
+    opened.flush()
+    config = Config(**{**SMALL, "histories": str(folder), "learned_weight": learned_weight})
+    learner = learner_of(config)
+    learner.model.eval()  # without dropout
+    drawn, coordinates = learner.sampler.draw(6), None
+    assert len(np.unique(drawn.weights)) > 1 or learned_weight == 1
+    loss = update.add_gradients(
+        learner.model, drawn, coordinates, label_smoothing=0.0, windows_at_once=4, precision="fp32"
+    )
+    found = learner.model.head.weight.grad.clone()
+    learner.model.zero_grad()
+    log_policy = learner.model(drawn.context).log_softmax(dim=-1)
+    total = sum(
+        float(drawn.weights[row, at]) * -log_policy[row, at, drawn.targets[row, at]]
+        for row, at in itertools.product(*map(range, drawn.targets.shape))
+    ) / float(drawn.weights.sum())
+    total.backward()
+    assert float(loss) == pytest.approx(float(total.detach()), rel=1e-5)
+    torch.testing.assert_close(found, learner.model.head.weight.grad)
+
+
 def test_the_speed_counts_updates_alone(monkeypatch):
     """Two updates of 2 s and 1 s; 100 s of playing between them are not training."""
     now = iter([0.0, 2.0, 2.0, 102.0, 103.0, 103.0])

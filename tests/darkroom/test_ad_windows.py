@@ -439,3 +439,22 @@ def test_rooms_are_shifted_and_stretched_as_specified():
     centres, counts = np.unique(places[:, 0, 4], return_counts=True)
     assert centres.tolist() == list(range(9, 16))
     assert counts.min() > 4000 / 7 * 0.8
+
+
+@pytest.mark.parametrize("steps", [7, 40, 390, 400, 900])
+def test_what_an_agent_has_learned(steps):
+    """Against a loop: the reward rate of the last ten blocks, as a share of that of the last tenth of them."""
+    rewards = np.random.default_rng(steps).random((3, steps)) < np.linspace(0.05, 0.9, steps)
+    blocks = [
+        rewards[:, max(0, end - 100) : min(end, steps)].mean() for end in range(10, steps + 10, 10)
+    ]
+    partly = len(blocks) * 10 - steps  # the last block is short, so its ten blocks are
+    if len(blocks) > 10:
+        blocks[-1] = rewards[:, steps - 100 + partly :].mean()
+    final = np.mean(blocks[-max(1, len(blocks) // 10) :])
+    learned = windows.learned_share(rewards.astype(np.int64), 10)
+    np.testing.assert_allclose(learned, np.clip(np.array(blocks) / final, 0, 1), rtol=1e-6)
+
+
+def test_an_agent_without_a_reward_has_learned_nothing():
+    assert (windows.learned_share(np.zeros((3, 100), np.int64), 10) == 0).all()

@@ -152,6 +152,12 @@ class Config(record.Config):
         0.3, "k of the windows, as a share of the episodes until a task is learned [1]", low=0
     )
     jitter: float = option(0.7, "half width of the uniform noise of log k [1]", low=0, high=5)
+    learned_weight: float = option(
+        1.0,
+        "weight in the loss of the actions of a source agent that has learned, relative to those of one that has not "
+        "begun to, and in between by its reward [1]; 1: equal",
+        low=0,
+    )
     fresh: float = option(
         0.5, "share of the windows that begin at the first step of a history [1]", low=0, high=1
     )
@@ -272,4 +278,5 @@ class Config(record.Config):
             fresh=self.fresh,
             exploring=settings.searching,
             candidates=settings.candidates,
+            learned_weight=self.learned_weight,
         )

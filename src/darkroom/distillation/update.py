@@ -5,11 +5,12 @@ an agent was in cell o_t, took action a_t and got reward r_t:
 
     repeat:
         h ~ D                                                  # batch_size windows: `windows.Sampler`
-        L(theta) = -1/c sum_t log P(a_t | o_0, a_0, r_0, ..., o_t)        # cross-entropy of the next action
+        L(theta) = -1/c sum_t w_t log P(a_t | o_0, a_0, r_0, ..., o_t)    # cross-entropy of the next action
         g = clip(gradient of L, max_grad_norm)
         theta = theta - step(g, lr(update))                    # Muon for hidden matrices, AdamW for the rest
 
-The loss does not say what a good action is: it is lowered by improving as the source agents did.
+The loss does not say what a good action is: it is lowered by improving as the source agents did. The weights w_t of the
+paper are 1. Here they can rise with what the source agent had learned (`learned_weight`), since its policy changes.
 """
 
 from __future__ import annotations
@@ -123,7 +124,8 @@ def add_gradients(
 ) -> Tensor:
     """Add the gradient of the mean cross-entropy of the next action to the weights' gradients, and return it, [].
 
-    Equals `loss(model, all windows).backward()`, in parts whose gradients add up.
+    Equals `loss(model, all windows).backward()`, in parts whose gradients add up. The mean is weighted by
+    `windows.weights`.
 
     Args:
         model: The transformer.
@@ -134,18 +136,20 @@ def add_gradients(
         precision: Of matrix products, "fp32" or "bf16".
     """
     device, count = model.head.weight.device, len(windows.targets)
+    weights = torch.from_numpy(windows.weights / windows.weights.mean())
     losses = []
     for begin in range(0, count, windows_at_once):
         part = slice(begin, begin + windows_at_once)
         context, actions = windows.context.rows(part), torch.from_numpy(windows.targets[part])
         with torch.autocast(device.type, torch.bfloat16, precision == "bf16"):
             logits = model(context, coordinates=None if coordinates is None else coordinates[part])
-        loss = F.cross_entropy(
+        of_steps = F.cross_entropy(
             logits.float().flatten(0, 1),
             actions.to(device).flatten(),
             label_smoothing=label_smoothing,
+            reduction="none",
         )
-        loss = loss * (len(actions) / count)
+        loss = (of_steps * weights[part].to(device).flatten()).mean() * (len(actions) / count)
         loss.backward()
         losses.append(loss.detach())
     return torch.stack(losses).sum()

@@ -43,6 +43,8 @@ class Sampling:
         fresh: Share of the windows that begin at the first step of a history.
         exploring: Share of the windows that begin with exploration, of up to as many episodes as a window has.
         candidates: Number of episodes from which the next one of an exploration is chosen.
+        learned_weight: Weight in the loss of the actions of an agent that has learned, relative to those of one that
+            has not begun to.
     """
 
     kind: str
@@ -52,6 +54,7 @@ class Sampling:
     fresh: float
     exploring: float
     candidates: int
+    learned_weight: float
 
 
 @dataclass(frozen=True)
@@ -61,10 +64,12 @@ class Windows:
     Attributes:
         context: The transformer's input.
         targets: The source agent's action at every step, int64 [R, n].
+        weights: Their weights in the loss, float32 [R, n].
     """
 
     context: Context
     targets: np.ndarray
+    weights: np.ndarray
 
 
 class Episodes:
@@ -84,12 +89,14 @@ class Episodes:
         to_learn: Episodes until its task is learned, float64 [streams].
         unrewarded: Episodes before its first reward, int64 [streams].
         task_unrewarded: The largest of these numbers in all streams of its task, int64 [streams].
+        learned: What the agent of a task has learned in every `limit` steps of its streams, see :func:`learned_share`,
+            float32 [tasks, steps / limit].
     """
 
     def __init__(self, histories: Histories, tasks: np.ndarray, steps: int) -> None:
         self.histories, self.tasks, self.steps = histories, np.asarray(tasks), steps
         envs = histories.shape[2]
-        starts, lengths, unrewarded, to_learn = [], [], [], []
+        starts, lengths, unrewarded, to_learn, learned = [], [], [], [], []
         for task in self.tasks:
             times = np.asarray(histories.times[task, :, :steps])
             rewards = np.asarray(histories.rewards[task, :, :steps], np.int64)
@@ -101,12 +108,13 @@ class Episodes:
                 returns.append(np.add.reduceat(rewards[env], begins)[:-1])
                 unrewarded.append(np.append(returns[-1] > 0, True).argmax())
             to_learn += [episodes_to_learn(returns)] * envs
+            learned.append(learned_share(rewards, histories.about.limit))
         self.count = np.array([len(begins) for begins in starts])
         self.first = np.cumsum(self.count) - self.count
         self.starts, self.lengths = np.concatenate(starts), np.concatenate(lengths)
         self.to_learn = np.array(to_learn)
         self.stream = np.repeat(np.arange(len(self.count)), self.count)
-        self.unrewarded = np.array(unrewarded)
+        self.unrewarded, self.learned = np.array(unrewarded), np.stack(learned)
         self.task_unrewarded = np.repeat(self.unrewarded.reshape(-1, envs).max(axis=1), envs)
 
 
@@ -123,6 +131,27 @@ def episodes_to_learn(returns: Sequence[np.ndarray]) -> float:
     smooth = np.convolve(mean, np.full(SMOOTHED, 1 / SMOOTHED), mode="valid")
     final = smooth[-max(1, len(smooth) // 10) :].mean()
     return float(np.argmax(smooth >= LEARNED * final) + SMOOTHED)
+
+
+def learned_share(rewards: np.ndarray, block: int) -> np.ndarray:
+    """Return what share of its final reward rate a source agent has reached, from 0 to 1, as it learns.
+
+    Args:
+        rewards: Rewards of the task's environments, which learn together, int [environments, steps].
+        block: Steps over which a rate is taken; a share is that of the last SMOOTHED blocks.
+
+    Returns:
+        The share in every block, the last of which may be incomplete, float32 [blocks].
+    """
+    begins = np.arange(0, rewards.shape[1], block)
+    gained = np.add.reduceat(rewards.sum(axis=0), begins).cumsum()
+    steps = np.minimum(begins + block, rewards.shape[1])
+    rate = gained / steps  # of all blocks so far, where there are no more than SMOOTHED
+    rate[SMOOTHED:] = (gained[SMOOTHED:] - gained[:-SMOOTHED]) / (
+        steps[SMOOTHED:] - steps[:-SMOOTHED]
+    )
+    final = rate[-max(1, len(rate) // 10) :].mean()
+    return np.clip(rate / final if final > 0 else rate, 0, 1).astype(np.float32)
 
 
 class Explorations:
@@ -221,7 +250,11 @@ class Sampler:
             return parts[0]
         contexts = [vars(part.context) for part in parts]
         joined = {name: np.concatenate([c[name] for c in contexts]) for name in contexts[0]}
-        return Windows(Context(**joined), np.concatenate([part.targets for part in parts]))
+        return Windows(
+            Context(**joined),
+            np.concatenate([part.targets for part in parts]),
+            np.concatenate([part.weights for part in parts]),
+        )
 
     def state(self) -> dict[str, Any]:
         """Return what continues the sequence bit for bit."""
@@ -235,8 +268,10 @@ class Sampler:
         source = explorations.source
         streams = self.rng.integers(len(source.count), size=count)
         if self.sampling.kind == "consecutive":
-            return gather(source, streams[:, None], self._consecutive(source, count))
-        return gather(source, *self._subsampled(explorations, streams))
+            steps = streams[:, None], self._consecutive(source, count)
+        else:
+            steps = self._subsampled(explorations, streams)
+        return gather(source, *steps, self.sampling.learned_weight)
 
     def _consecutive(self, source: Episodes, count: int) -> np.ndarray:
         """Return steps of the streams, int64 [R, 1 + n]; the first is the one before the window, or -1."""
@@ -334,13 +369,16 @@ def draw_coordinates(
     return np.clip(coordinates, 0, 2 * reach)  # beyond the walls of smaller rooms
 
 
-def gather(source: Episodes, streams: np.ndarray, steps: np.ndarray) -> Windows:
+def gather(
+    source: Episodes, streams: np.ndarray, steps: np.ndarray, learned_weight: float
+) -> Windows:
     """Read windows from a history file.
 
     Args:
         source: Its episodes.
         streams: Stream of every step, int [R, 1 + n], or [R, 1] if a window has one stream.
         steps: Steps of the streams, int64 [R, 1 + n]; the first is the one before the window, -1 if there is none.
+        learned_weight: See :class:`Sampling`.
     """
     histories = source.histories
     envs = histories.shape[2]
@@ -361,4 +399,6 @@ def gather(source: Episodes, streams: np.ndarray, steps: np.ndarray) -> Windows:
     first = steps[:, 0] < 0
     context.previous_cells[first, 0], context.previous_times[first, 0] = NO_CELL, 0
     context.actions[first, 0], context.rewards[first, 0] = NO_ACTION, NO_REWARD
-    return Windows(context, actions[:, 1:])
+    learned = source.learned[streams // envs, steps // histories.about.limit][:, 1:]
+    weights = 1 + np.float32(learned_weight - 1) * learned
+    return Windows(context, actions[:, 1:], weights)
