@@ -31,8 +31,10 @@ VARIANTS = (
     "preset", "layout", "states", "positions", "windows", "shift", "stretch", "optimizer", "stride",
     "searching", "candidates", "jitter", "label-smoothing", "attention-dropout", "residual-dropout",
     "embedding-dropout", "window", "batch-size", "fresh", "history-steps", "width", "layers", "heads",
-    "feed-forward", "lr", "muon-lr", "lr-min", "warmup", "weight-decay", "max-grad-norm",
+    "feed-forward", "lr", "muon-lr", "lr-min", "warmup", "weight-decay", "max-grad-norm", "learned-weight",
 )  # fmt: skip
+# Flags of a study's trainings that change neither what they learn from nor how: where they run, when agents act.
+NEUTRAL = ("device", "evaluations")
 # Values of records from before the flag existed.
 BEFORE_FLAG = {"searching": 0.0}
 
@@ -60,10 +62,16 @@ def draw(records: committed.Records, folder: Path) -> list[Path]:
         curves = [
             replace(curve, label=variant or "default")
             for variant, study in studies.items()
+            if not variant or "windows=" in variant or "histories=" in variant
             for curve in study_curves(study)[0]
             if curve.label == label_of(COMPARED)
         ]
         figures.in_context(drawn[-1], curves, None, explorer, palette, over="trainings")
+    if "" in studies and (scores := variant_scores(tested(studies[""], records), [])):
+        drawn.append(folder / "ad_settings.svg")
+        splits = ", ".join(str(studies[""]["flags"]["splits"]).split())
+        label = f"normalised return, episodes 36 to 40 of the test tasks of splits {splits}"
+        figures.dots(drawn[-1], scores, label)
     choosing = [
         training
         for training in records.get("ad:train", [])
@@ -79,6 +87,7 @@ def draw(records: committed.Records, folder: Path) -> list[Path]:
 def by_variant(studies: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the study with most trainings, of several the newest, by the flags that differ from the default's."""
     default, chosen = vars(ad_study.Config()), {}
+    neutral = tuple(f"{flag}=" for flag in NEUTRAL)
     for study in sorted(studies, key=trainings):
         changed = []
         for name in STUDY_VARIANTS:
@@ -86,8 +95,29 @@ def by_variant(studies: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
             value = study["flags"].get(flag, default[name])
             if value != default[name]:  # a value that holds flags names them itself
                 changed.append(value if "=" in value else f"{flag}={value}")
+        changed = [
+            word for value in changed for word in value.split() if not word.startswith(neutral)
+        ]
         chosen[" ".join(changed)] = study
     return dict(sorted(chosen.items()))
+
+
+def tested(study: dict[str, Any], records: committed.Records) -> list[dict[str, Any]]:
+    """Return the trainings on the study's splits whose tests are in the same rooms, of any settings."""
+    flags = {"histories": ad_study.Config.histories} | study["flags"]
+    splits = str(flags["splits"]).split()
+    histories = {
+        run["run"]
+        for run in records.get(flags["histories"], [])
+        if str(run["flags"]["size"]) == ad_study.SOURCE_SIZE
+    }
+    return [
+        training
+        for training in records.get("ad:train", [])
+        if str(training["flags"]["split"]) in splits
+        and histories & set(training["parents"])
+        and not float(training["flags"].get("validation-share", 0))
+    ]
 
 
 def trainings(study: dict[str, Any]) -> int:
@@ -127,10 +157,10 @@ def explorer_curve(runs: list[dict[str, Any]]) -> LearningCurve | None:
 def variant_scores(
     trainings: list[dict[str, Any]], evaluations: list[dict[str, Any]]
 ) -> dict[str, list[tuple[float, float]]]:
-    """Return scores in validation tasks by variant: the settings that differ from today's default.
+    """Return scores by variant, the settings that differ from today's default, in the tasks kept out of the training.
 
     Args:
-        trainings: Records of trainings with validation tasks.
+        trainings: Records of trainings, all with validation tasks or all without.
         evaluations: Records of evaluations, of any trainings.
 
     Returns:

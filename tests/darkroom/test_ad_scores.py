@@ -162,11 +162,11 @@ def test_figures_are_drawn_from_records(tmp_path):
     greedy = study | {"flags": {"evaluate-flags": "actions=greedy"}, "started": 3}
     study["flags"] = {"splits": "1 2"}
     smaller = study | {"flags": {"splits": 1}, "started": 4}
-    flags = {"validation-share": 0.2, "layout": "preset", "copies": 3}
+    flags = {"validation-share": 0.2, "layout": "preset", "copies": 3, "split": 1}
     name, today = "validation/episodes_36_40", vars(ad_options.DEFAULT)
     trained = [
         as_record(
-            "ad:train", {}, run=f"run {index}", flags=flags | more,
+            "ad:train", {}, run=f"run {index}", flags=flags | more, parents=["histories 9"],
             result={
                 "objective": {"name": name, "value": value, "at": updates},
                 **({} if "jitter" in more else {"settings": today | more}),
@@ -177,9 +177,26 @@ def test_figures_are_drawn_from_records(tmp_path):
             ({"stride": 0.3, "updates": 2500}, 0.8, 2500),
             ({"layout": "three"}, 0.5, 2500),
             ({}, 0.6, 5000),  # the default of another time
-            ({"validation-share": 0}, 0.1, 2500),
+            ({"validation-share": 0, "split": 4}, 0.1, 2500),
             ({"jitter": 0.5}, 0.4, 2500),  # of a time with fewer flags
             ({"searching": 0.0, "candidates": 4}, 0.3, 2500),  # of which none is drawn
+        ))
+    ]  # fmt: skip
+    recorded = [
+        as_record("a2c:histories_return", {}, run=f"histories {size}", flags={"size": size})
+        for size in (9, 13)
+    ]
+    tested = [
+        as_record(
+            "ad:train", {}, run=f"tested {index}", parents=[histories],
+            flags={"split": split, "copies": 3, "device": "cuda"} | more,
+            result={"objective": {"name": "held_out/episodes_36_40", "value": value, "at": 2500}},
+        )
+        for index, (more, split, histories, value) in enumerate((
+            ({}, 1, "histories 9", 0.97),
+            ({"learned-weight": 4.0}, 2, "histories 9", 0.96),
+            ({"learned-weight": 4.0}, 3, "histories 9", 0.95),  # another study's split
+            ({"learned-weight": 4.0}, 1, "histories 13", 0.94),
         ))
     ]  # fmt: skip
     also = [{"name": "validation_9/episodes_36_40", "value": 0.7}]
@@ -203,17 +220,24 @@ def test_figures_are_drawn_from_records(tmp_path):
         )
         for size, terminating, height in ((9, False, 0.7), (9, True, 0.8), (13, False, 0.9))
     ]
-    for i, content in enumerate([study, shuffled, greedy, smaller, *trained, *played, *explored]):
+    for i, content in enumerate(
+        [study, shuffled, greedy, smaller, *trained, *played, *explored, *recorded, *tested]
+    ):
         (records / f"{i:02}.json").write_text(json.dumps(content))
     finished = committed.finished_runs(records)
     assert ad_redraw.variant_scores(
-        finished["ad:train"][:4] + finished["ad:train"][5:], played
+        finished["ad:train"][:4] + finished["ad:train"][5:7], played
     ) == {
         "default": [(0.9, 3), (0.7, 10), (0.8, 3)],
         "layout=three": [(0.5, 3)],
         "searching=0": [(0.3, 3)],
         "searching=0 jitter=0.5": [(0.4, 3)],
         "updates=5000": [(0.6, 3)],
+    }
+    drawn = ad_redraw.tested(study, finished)
+    assert ad_redraw.variant_scores(drawn, []) == {
+        "default": [(0.97, 3)],
+        "learned-weight=4": [(0.96, 3)],
     }
     assert ad_redraw.explorer_curve(finished["ad:explore"]).values.tolist() == [0.2, 0.7]
     (tmp_path / "one").mkdir()
@@ -226,6 +250,7 @@ def test_figures_are_drawn_from_records(tmp_path):
         assert one.read_bytes() == two.read_bytes()
     assert {path.name for path in (tmp_path / "one").iterdir()} == {
         "ad_in_context.svg",
+        "ad_settings.svg",
         "ad_studies.svg",
         "ad_variants.svg",
     }

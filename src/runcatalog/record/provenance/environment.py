@@ -152,15 +152,15 @@ def run_facts(config: Config, study: str, run_id: str, project: Path) -> dict[st
 
 def machine_facts(project: Path) -> dict[str, Any]:
     """Return host, machine (its name in experiments/machines.yml, else the host), CPU and GPU."""
-    host = socket.gethostname()
+    host, gpu = socket.gethostname(), gpu_name()
     return {
         "host": host,
-        "machine": os.environ.get("RECORD_MACHINE") or machine_name(project, host),
+        "machine": os.environ.get("RECORD_MACHINE") or machine_name(project, host, gpu),
         "host_cpu": cpu_name(),
         "cores": len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
-        "gpu": gpu_name(),
+        "gpu": gpu,
         "platform": platform.platform(),
     }
 
@@ -177,8 +177,11 @@ def moved_facts(stored: Mapping[str, Any] | None) -> dict[str, Any]:
     return {} if all(stored.get(name) == value for name, value in facts.items()) else facts
 
 
-def machine_name(project: Path, host: str) -> str:
-    """Return the name of a host in the inventory; the host itself if it is not listed."""
+def machine_name(project: Path, host: str, gpu: str = "") -> str:
+    """Return the name of a host in the inventory; the host itself if it is not listed.
+
+    Of several machines with one host name, such as virtual ones, it is that with the given GPU, else the first.
+    """
     path = project / "experiments" / "machines.yml"
     if not path.is_file():
         return host
@@ -186,13 +189,14 @@ def machine_name(project: Path, host: str) -> str:
         content = load_yaml(path.read_text(encoding="utf-8")) or {}
         if isinstance(content, dict):
             content = content.get("machines", content)
-        if isinstance(content, list):
-            content = {entry.get("host"): entry for entry in content}
-        entry = content.get(host)
-        if isinstance(entry, dict):
-            return str(entry.get("name") or host)
-        if entry:
-            return str(entry)
+        if isinstance(content, dict):  # by host
+            content = [
+                {"host": name, **(entry if isinstance(entry, dict) else {"name": entry})}
+                for name, entry in content.items()
+            ]
+        entries = [entry for entry in content if entry.get("host") == host]
+        entries.sort(key=lambda entry: str(entry.get("gpu") or "") != gpu)
+        return str(entries[0].get("name") or host) if entries else host
     return host
 
 

@@ -35,6 +35,16 @@ def test_the_inventory_names_a_host(tmp_path, text):
     assert environment.machine_name(tmp_path, "box") == "box"
 
 
+def test_of_two_machines_with_one_host_name_the_gpu_decides(tmp_path):
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "machines.yml").write_text(
+        "- {host: vm, name: box1, gpu: ''}\n- {host: vm, name: gpu1, gpu: H100}"
+    )
+    assert environment.machine_name(tmp_path, "vm", "H100") == "gpu1"
+    assert environment.machine_name(tmp_path, "vm", "") == "box1"
+    assert environment.machine_name(tmp_path, "vm", "another") == "box1"
+
+
 def test_commit_and_what_differs_from_it(tmp_path):
     def git(*arguments):
         who = ["-c", "user.name=a", "-c", "user.email=a@b"]
