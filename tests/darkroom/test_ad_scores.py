@@ -190,7 +190,10 @@ def test_figures_are_drawn_from_records(tmp_path):
         as_record(
             "ad:train", {}, run=f"tested {index}", parents=[histories],
             flags={"split": split, "copies": 3, "device": "cuda"} | more,
-            result={"objective": {"name": "held_out/episodes_36_40", "value": value, "at": 2500}},
+            result={
+                "objective": {"name": "held_out/episodes_36_40", "value": value, "at": 2500},
+                "settings": today,
+            },
         )
         for index, (more, split, histories, value) in enumerate((
             ({}, 1, "histories 9", 0.97),

@@ -13,6 +13,8 @@ from runcatalog.model.project import Reported
 from runcatalog.model.record_files import write_all
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages import check, render, runs_page
+from runcatalog.pages.tables import setting_table
+from runcatalog.pages.tables.settings import Setting
 from runcatalog.text import links
 
 
@@ -432,6 +434,21 @@ def test_guilds_quotes_around_numbers_are_removed(project, make):
     other = make(2, value=0.5, label="lr='1e-3'", lr=1e-3)
     names = [line[0] for line in rows(joined(render.Catalog(project, [run, other])), "train")]
     assert names == ["train “value hidden='8 4' name='x'” lr 2e-2", "train lr 1e-3"]
+
+
+@pytest.mark.parametrize(
+    ("label", "flags", "shown"),
+    [
+        ("splits '4 5 6' seeds '1'", {"seeds": "1", "splits": "4 5 6"}, "train splits 4 5 6, seeds 1"),
+        ("'lr=0.1 x=2' again", {"more": "lr=0.1 x=2"}, "train “again” more lr=0.1 x=2"),
+        ("sizes '9'", {"sizes": 9}, "train sizes 9"),
+        ("splits '1'", {"splits": "2"}, "train “splits '1'” splits 2"),
+    ],
+)  # fmt: skip
+def test_what_flags_say_stands_once(make, label, flags, shown):
+    """Guild quotes a text of digits, and one with spaces, where a label shows it."""
+    setting = Setting("toy:train", (make(1, label=label, **flags),))
+    assert setting_table.setting_cell(setting, "train", list(flags)) == shown
 
 
 def test_a_new_run_changes_few_lines(project, make):

@@ -214,17 +214,19 @@ def label_flags(record: RunRecord) -> list[str]:
 
 
 def _label_flags(record: RunRecord) -> tuple[list[str], str]:
-    """Return the flags that a run's label names, as `lr=0.1` or by their value alone, and the rest of the label."""
-    by_text = {
-        values.flag_text(v): n for n, v in reversed(record.flags.items()) if isinstance(v, str)
-    }
+    """Return the flags that a label names, as `lr=0.1`, `lr 0.1` or by a text alone, and the rest of the label."""
+    texts = {n: values.flag_text(v) for n, v in record.flags.items()}
+    by_text = {texts[n]: n for n, v in reversed(record.flags.items()) if isinstance(v, str)}
     named, rest = [], []
     for word in _WORD.findall(groups.label(record)):
         name, equals, _ = word.partition("=")
-        if equals and name in record.flags:
+        value = word.strip("'")  # Guild quotes numbers that are text, and what has spaces
+        if equals and name in texts:
             named.append(name)
-        elif word in by_text:
-            named.append(by_text[word])
+        elif rest and texts.get(rest[-1]) == value:
+            named.append(rest.pop())
+        elif value in by_text:
+            named.append(by_text[value])
         else:
             rest.append(word)
     return named, " ".join(rest)
