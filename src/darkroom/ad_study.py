@@ -146,7 +146,10 @@ def summarise(
     _log_curves(run, curves, splits)
     _draw_curves(run, curves, splits)
     results = [evaluation.result_json["result"] for evaluation in evaluations]
-    metrics, table = means_of([result["metrics"] for result in results], splits)
+    per_run = [
+        result["metrics"] | extra_steps(of) for result, of in zip(results, curves, strict=True)
+    ]
+    metrics, table = means_of(per_run, splits)
     metrics["training_minutes"] = float(seconds.mean() / 60)
     metrics["time/training_minutes_most"] = float(seconds.max() / 60)
     name = results[0]["objective"]["name"]
@@ -178,6 +181,27 @@ def summarise(
     }  # fmt: skip
 
 
+def extra_steps(curves: Curves) -> dict[str, float]:
+    """Return by how many steps agents in their last episodes take longer to the goal than explorers, who know the way.
+
+    Args:
+        curves: Curves of an evaluation.
+
+    Returns:
+        The mean by name, for parts with explorers in rooms where the goal ends an episode.
+    """
+    extra = {}
+    for name, (episodes, steps) in curves.items():
+        part, _, kind = name.rpartition("/")
+        if kind == "explorer_steps" and len(steps) > scores.BLOCK:
+            block = list(scores.blocks(len(episodes)))[-1].removeprefix("episodes_")
+            lengths = np.diff(np.stack([curves[f"{part}/steps"][1], steps]))
+            if np.ptp(lengths):  # else all episodes have their full length
+                agents, explorers = lengths[:, -scores.BLOCK :].mean(axis=1)
+                extra[f"{part}/extra_steps_{block}"] = float(agents - explorers)
+    return extra
+
+
 def means_of(
     metrics: Sequence[dict[str, float]], splits: np.ndarray
 ) -> tuple[dict[str, float], dict[str, list[Any]]]:
@@ -196,12 +220,16 @@ def means_of(
         if not name.endswith(("_low", "_high")) and len(values) == len(metrics):
             by_part[part][key] = values
     means, rows = {}, []
-    blocks = [key for key in next(iter(by_part.values())) if key.startswith("episode")]
+    first = next(iter(by_part.values()))
+    blocks = [key for key in first if key.startswith(("episode", "extra_steps"))]
     for part, values in by_part.items():
         row = [part.replace("_", " ")]
         for key, per_run in values.items():
             means[f"{part}/{key}"] = float(per_run.mean())
         for key in blocks:
+            if key not in values:  # of other parts than the first
+                row.append("")
+                continue
             low, high = scores.interval(values[key], splits)
             means |= {f"{part}/{key}_low": float(low), f"{part}/{key}_high": float(high)}
             row.append(f"{values[key].mean():.3f} [{low:.3f}, {high:.3f}]")

@@ -142,6 +142,30 @@ def test_metrics_of_several_runs_are_averaged():
     assert len(table["rows"][0]) == len(table["columns"])
 
 
+def test_steps_beyond_the_shortest_way():
+    """Explorers take 4 steps in the end, the agents 4 or 5."""
+    episodes = np.arange(1, 81)
+    lengths = np.where(episodes > 10, 4, 20)
+    agents = np.where(episodes > 70, np.where(episodes % 2, 4, 5), 20)
+    curves = {
+        "held_out_9/steps": (episodes, agents.cumsum()),
+        "held_out_9/explorer_steps": (episodes, lengths.cumsum()),
+    }
+    extra = ad_study.extra_steps(curves)
+    assert extra == {"held_out_9/extra_steps_76_80": pytest.approx(0.6)}
+    metrics = scores.metrics(scores_of(np.full((4, 2, 80), 0.5)))
+    part = next(iter(metrics)).partition("/")[0]
+    more = [metrics | {f"{part}/extra_steps_76_80": value} for value in (0.5, 0.7)]
+    means, table = ad_study.means_of(more, np.array([0, 1]))
+    assert means[f"{part}/extra_steps_76_80"] == pytest.approx(0.6)
+    assert (
+        dict(zip(table["columns"], table["rows"][0], strict=True))["extra steps 76 80"]
+        == "0.600 [0.500, 0.700]"
+    )
+    full = (episodes, 20.0 * episodes)
+    assert ad_study.extra_steps({"held_out_9/steps": full, "held_out_9/explorer_steps": full}) == {}
+
+
 def as_record(operation: str, metrics: dict, **more) -> dict:
     curves = {name: {"curve": [[s, v] for s, v in curve]} for name, curve in metrics.items()}
     return {"operation": operation, "status": "FINISHED", "started": more.pop("started", 1),
