@@ -157,6 +157,7 @@ class Config(record.Config):
         "weight in the loss of the actions of a source agent that has learned, relative to those of one that has not "
         "begun to, and in between by its reward [1]; 1: equal",
         low=0,
+        low_open=True,
     )
     fresh: float = option(
         0.5, "share of the windows that begin at the first step of a history [1]", low=0, high=1
