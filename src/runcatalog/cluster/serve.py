@@ -116,6 +116,110 @@ async def scheduler(settings: engines.Settings, folder: Path) -> None:
         await asyncio.wait([finished, stopped], return_when=asyncio.FIRST_COMPLETED)
 
 
+class Membership:
+    """A worker's place at its scheduler, taken again whenever the scheduler comes back.
+
+    Args:
+        settings: The entry of `engines.yml`.
+        name: The worker's name.
+        folder: Its scratch folder, whose state says whether the worker has joined.
+        node: What takes the runs.
+        security: Its certificates.
+
+    Attributes:
+        connected: Whether the scheduler knows the worker now.
+    """
+
+    def __init__(
+        self,
+        settings: engines.Settings,
+        name: str,
+        folder: Path,
+        node: Node,
+        security: Any,
+    ) -> None:
+        self._settings, self._name, self._folder = settings, name, folder
+        self._node, self._security = node, security
+        self.connected = self._joined = False
+        self._noted: bool | None = None
+
+    async def stay(self) -> None:
+        """Join, and join again after every loss of the scheduler.
+
+        Raises:
+            UserError: The scheduler has another worker of this name.
+        """
+        while True:
+            try:
+                await self._join()
+            except (OSError, TimeoutError):  # the scheduler is gone
+                self._note_joined()
+            except RuntimeError as error:
+                if "name taken" not in str(error.__cause__):
+                    raise
+                # The scheduler may not have noticed yet that this very worker was cut off.
+                if not self._joined:
+                    raise UserError(f"the scheduler has another worker {self._name!r}") from None
+            self.connected = False
+            self._node.has_changed = lambda: None
+            await asyncio.sleep(_AGAIN)
+
+    async def _join(self) -> None:
+        """Be a worker of the scheduler until it is gone."""
+        from distributed import Worker
+
+        class Quiet(Worker):
+            """Without Dask's web page, which speaks no TLS."""
+
+            def start_http_server(self, *arguments: Any, **options: Any) -> None:
+                """Start nothing."""
+
+        async def describe(_: Worker) -> dict[str, Any]:
+            return self._node.describe()
+
+        # Dask's own tasks are not used.
+        async with Quiet(
+            self._settings.scheduler, name=self._name, nthreads=1, memory_limit=0,
+            security=self._security, metrics={dask_engine.METRIC: describe},
+            local_directory=str(self._folder / "dask"), death_timeout=_AGAIN * 10,
+            host=_own_address(self._settings),
+        ) as running:  # fmt: skip
+            self.connected = self._joined = True
+            self._note_joined()
+            # Submitters that wait see a free slot at once, not with the next heartbeat.
+            self._node.has_changed = lambda: asyncio.ensure_future(running.heartbeat())
+            await running.finished()
+
+    def _note_joined(self) -> None:
+        if self._noted != self._joined:
+            self._noted = self._joined
+            with contextlib.suppress(OSError):  # a full disk: it works without the note
+                _write_state(self._folder, self._node.address, self._joined)
+
+
+async def _wait_for_limit(name: str, node: Node, membership: Membership, limits: Limits) -> None:
+    """Return when the worker has been without a scheduler, or without a run, for as long as its limits allow."""
+    known = used = time.monotonic()
+    while True:
+        await asyncio.sleep(_AGAIN)
+        now, busy = time.monotonic(), node.is_busy
+        known, used = (now if membership.connected or busy else known), (now if busy else used)
+        for silent, limit, why in (
+            (now - known, limits.death_timeout, "without a scheduler"),
+            (now - used, limits.idle_timeout, "without a run"),
+        ):
+            if silent > limit:
+                print(f"{name}: ends after {limit:g} s {why}", flush=True)
+                return
+
+
+def _own_address(settings: engines.Settings) -> str:
+    """Return this machine's address on the way to the scheduler."""
+    from distributed.utils import get_ip
+
+    return get_ip(settings.scheduler.removeprefix("tls://").rpartition(":")[0])
+
+
 async def worker(
     settings: engines.Settings,
     name: str,
@@ -136,15 +240,7 @@ async def worker(
         certificate: Name of its certificate; by default its own.
         limits: When it ends by itself.
     """
-    from distributed import Worker
     from distributed.core import Server
-    from distributed.utils import get_ip
-
-    class Quiet(Worker):
-        """Without Dask's web page, which speaks no TLS."""
-
-        def start_http_server(self, *arguments: Any, **options: Any) -> None:
-            """Start nothing."""
 
     security = dask_engine.security(settings, certificate or name)
     node = Node(name, folder, slots, settings.probe)
@@ -153,8 +249,7 @@ async def worker(
         node.handlers(), connection_args=security.get_connection_args("worker"), needs_workdir=False,
         local_directory=str(folder / "dask"),
     )  # fmt: skip
-    scheduler_host = settings.scheduler.removeprefix("tls://").rpartition(":")[0]
-    await server.listen(f"tls://{get_ip(scheduler_host)}", **security.get_listen_args("worker"))
+    await server.listen(f"tls://{_own_address(settings)}", **security.get_listen_args("worker"))
     node.address = server.address
     _write_state(folder, server.address)
     print(f"listening on {server.address}", flush=True)
@@ -168,62 +263,9 @@ async def worker(
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, leave)
     leases = asyncio.ensure_future(node.watch_leases())
 
-    async def describe(_: Worker) -> dict[str, Any]:
-        return node.describe()
-
-    connected = joined = False
-    noted: bool | None = None
-
-    def note_joined() -> None:
-        nonlocal noted
-        if noted != joined:
-            noted = joined
-            with contextlib.suppress(OSError):  # a full disk: it works without the note
-                _write_state(folder, server.address, joined)
-
-    async def stay() -> None:
-        nonlocal connected, joined
-        while True:
-            try:
-                # Dask's own tasks are not used.
-                async with Quiet(
-                    settings.scheduler, name=name, nthreads=1, memory_limit=0, security=security,
-                    metrics={dask_engine.METRIC: describe}, local_directory=str(folder / "dask"),
-                    death_timeout=_AGAIN * 10, host=get_ip(scheduler_host),
-                ) as running:  # fmt: skip
-                    connected = joined = True
-                    note_joined()
-                    # Submitters that wait see a free slot at once, not with the next heartbeat.
-                    node.has_changed = lambda: asyncio.ensure_future(running.heartbeat())
-                    await running.finished()
-            except (OSError, TimeoutError):  # the scheduler is gone
-                note_joined()
-            except RuntimeError as error:
-                if "name taken" not in str(error.__cause__):
-                    raise
-                # The scheduler may not have noticed yet that this very worker was cut off.
-                if not joined:
-                    raise UserError(f"the scheduler has another worker {name!r}") from None
-            connected = False
-            node.has_changed = lambda: None
-            await asyncio.sleep(_AGAIN)
-
-    async def wait_for_limit() -> None:
-        known = used = time.monotonic()
-        while True:
-            await asyncio.sleep(_AGAIN)
-            now, busy = time.monotonic(), node.is_busy
-            known, used = (now if connected or busy else known), (now if busy else used)
-            for silent, limit, why in (
-                (now - known, limits.death_timeout, "without a scheduler"),
-                (now - used, limits.idle_timeout, "without a run"),
-            ):
-                if silent > limit:
-                    print(f"{name}: ends after {limit:g} s {why}", flush=True)
-                    return
-
-    staying = asyncio.ensure_future(stay())
-    limit = asyncio.ensure_future(wait_for_limit())
+    membership = Membership(settings, name, folder, node, security)
+    staying = asyncio.ensure_future(membership.stay())
+    limit = asyncio.ensure_future(_wait_for_limit(name, node, membership, limits))
     waits = [asyncio.ensure_future(each.wait()) for each in (stop, node.stopping)]
     await asyncio.wait([*waits, staying, leases, limit], return_when=asyncio.FIRST_COMPLETED)
     for task in (staying, leases):
