@@ -194,7 +194,7 @@ def extra_steps(curves: Curves) -> dict[str, float]:
     for name, (episodes, steps) in curves.items():
         part, _, kind = name.rpartition("/")
         if kind == "explorer_steps" and len(steps) > scores.BLOCK:
-            block = list(scores.blocks(len(episodes)))[-1].removeprefix("episodes_")
+            block = scores.last_block(len(episodes)).removeprefix("episodes_")
             lengths = np.diff(np.stack([curves[f"{part}/steps"][1], steps]))
             if np.ptp(lengths):  # else all episodes have their full length
                 agents, explorers = lengths[:, -scores.BLOCK :].mean(axis=1)

@@ -384,7 +384,7 @@ def result(
 ) -> dict[str, Any]:
     """Return the result, whose objective is the first part's last block."""
     first = parts[0]
-    block = list(scores.blocks(config.episodes))[-1]
+    block = scores.last_block(config.episodes)
     by_goal = first.by_goal(config.episodes)
     low, high = scores.interval(by_goal)
     name, last = f"{first.name}/{block}", block.removeprefix("episodes_").replace("_", "–")

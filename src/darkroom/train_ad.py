@@ -133,7 +133,7 @@ def rollout_scores(
 ) -> dict[str, float]:
     """Let agents act in all tasks and return the mean normalised returns of first and last episodes, by part."""
     from darkroom.distillation.rollout import Acting, learn_in_context
-    from darkroom.distillation.scores import BLOCK
+    from darkroom.distillation.scores import BLOCK, last_block
 
     scores: dict[str, float] = {}
     for part, part_tasks in tasks.items():
@@ -144,13 +144,6 @@ def rollout_scores(
         scores[f"{part}/episodes_1_{BLOCK}"] = float(curve[:BLOCK].mean())
         scores[f"{part}/{last_block(config.episodes)}"] = float(curve[-BLOCK:].mean())
     return scores
-
-
-def last_block(episodes: int) -> str:
-    """Return the name of the mean over the last of so many episodes."""
-    from darkroom.distillation.scores import blocks
-
-    return list(blocks(episodes))[-1]
 
 
 class Meter:
@@ -219,6 +212,8 @@ def result(config: Config, part: str, scores: dict[str, float]) -> dict[str, Any
         part: Part of the tasks whose last episodes are the objective.
         scores: The last rollouts.
     """
+    from darkroom.distillation.scores import last_block
+
     settings, name = config.settings(), f"{part}/{last_block(config.episodes)}"
     transitions = settings.updates * settings.batch_size * settings.window
     return {

@@ -166,6 +166,11 @@ def blocks(episodes: int) -> dict[str, int]:
     return {f"episodes_{max(1, end - BLOCK + 1)}_{end}": end for end in ends if end <= episodes}
 
 
+def last_block(episodes: int) -> str:
+    """Return the name of the last block."""
+    return list(blocks(episodes))[-1]
+
+
 def middle_of(episodes: int) -> int:
     """Return the last episode of the middle block."""
     return min(episodes, max(BLOCK, episodes // 2 // BLOCK * BLOCK))
