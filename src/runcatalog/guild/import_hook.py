@@ -7,6 +7,7 @@ So `runcatalog_engine.pth` installs the hook where Python starts, and it waits f
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
 import re
@@ -161,7 +162,22 @@ def _skip_damaged(var: ModuleType) -> None:
     var._opref_exists = opref_exists
 
 
+def _label_trials(batch_util: ModuleType) -> None:
+    """Give a trial that waits the label that its operation declares, as when it runs.
+
+    Guild looks for the declared label under another key than the one that it writes, and lists all flags instead.
+    """
+
+    @functools.wraps(batch_util._trial_label)
+    def trial_label(proto_run: Any, flags: Mapping[str, Any]) -> str:
+        template = (proto_run.get("op") or {}).get("label-template")
+        return str(batch_util.op_util.run_label(template, flags))
+
+    batch_util._trial_label = trial_label
+
+
 _CHANGES: dict[str, Callable[[ModuleType], None]] = {
+    "guild.batch_util": _label_trials,
     "guild.op": _change_op,
     "guild.resolver": _change_resolver,
     "guild.run": _change_runs,

@@ -17,6 +17,7 @@ SOURCES = Path(__file__).parents[3] / "src"
 SIGNATURES = {
     "batch_util.init_trial_run": ["batch_run", "trial_flag_vals", "run_dir"],
     "batch_util.start_trial_run": ["run", "stage"],
+    "batch_util._trial_label": ["proto_run", "trial_flag_vals"],
     "batch_util._run_trials": ["batch_run", "trials"],
     "batch_util._init_trial_runs": ["batch_run", "trials"],
     "batch_util.handle_trial_system_exit": ["e", "batch_run", "trial_run"],

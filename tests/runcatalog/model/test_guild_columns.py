@@ -4,9 +4,8 @@ import warnings
 from pathlib import Path
 
 import pytest
-import yaml
 
-from runcatalog.model import guild_columns
+from runcatalog.model import declarations, guild_columns
 
 ROOT = Path(__file__).parents[3]
 
@@ -24,12 +23,8 @@ def parsed_by_guild(specification: str):
 
 
 def declared() -> list[tuple[str, list[str]]]:
-    operations = []
-    for path in sorted(ROOT.glob("experiments/*/*guild.yml")):
-        for document in yaml.safe_load(path.read_text()):
-            for name, body in document.get("operations", {}).items():
-                operations.append((f"{document['model']}:{name}", body.get("compare")))
-    return operations
+    operations = declarations.operations(ROOT / "guild.yml")
+    return [(operation.name, operation.body.get("compare")) for operation in operations]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ GUILD_YML = """
       flags-import: all
       pip-freeze: no
       objective: {maximize: score}
+      label: 'x=${x}'
     plain:
       main: surface
       flags-import: all
@@ -371,7 +372,15 @@ def test_a_list_of_values_shows_its_trials_the_best_so_far_and_a_table(project):
     (key,) = re.fullmatch(r"  to show it: catalog sync && catalog row (\w{8})", told[-1]).groups()
     newest = max((project.home / "runs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
     assert GuildRun(newest.name, str(newest)).batch_run.startswith(key)
-    assert "batch:" not in project.run("toy:train", "y=[6.0,2.0]", "--stage-trials")
+
+
+def test_a_trial_that_waits_has_the_label_of_its_operation(project):
+    assert "batch:" not in project.run("toy:train", "y=[6.0,2.0]", "x=0.5", "--stage-trials")
+    staged = [path.parent for path in (project.home / "runs").glob("*/.guild/STAGED")]
+    assert [yaml.safe_load((run / "attrs" / "label").read_text()) for run in staged] == [
+        "x=0.5",
+        "x=0.5",
+    ]
 
 
 def batch_lines(output: str) -> list[str]:
