@@ -32,7 +32,7 @@ lint: .venv/.set-up ## ruff, the import contracts, the append-only records, the 
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --cache-dir .cache/import-linter
 	@$(BIN)/catalog check --records
-	@$(BIN)/deptry src tests tools benchmarks
+	@$(BIN)/deptry src tests tests/helpers tools benchmarks
 	@$(BIN)/deptry src/runcatalog --optional-dependencies-dev-groups studies,cluster,server,bench,test
 
 format: .venv/.set-up ## let ruff format and fix

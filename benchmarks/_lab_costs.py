@@ -226,7 +226,7 @@ def _delivery(lab: Lab, folder: Path) -> tuple[Linear, Linear, Linear, float]:
 
     The memory [MB] is the sender's at its end.
     """
-    sys.path.append(str(ROOT / "tests"))
+    sys.path.append(str(ROOT / "tests/helpers"))
     from mlflow_server import free_port
     from postgresql import MISSING, PostgreSQL
 

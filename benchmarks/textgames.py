@@ -17,7 +17,7 @@ from pathlib import Path
 # The project's root instead of this folder, whose scripts are called as the packages are.
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
-sys.path.append(str(ROOT / "tests"))
+sys.path.append(str(ROOT / "tests/helpers"))
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np  # noqa: E402

@@ -26,7 +26,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(HERE.parent))  # run as a script, not by pytest
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "helpers")]  # run as a script, not by pytest
 
 from faults.compare import count_points, differences  # noqa: E402
 from mlflow_server import free_port  # noqa: E402

@@ -25,7 +25,7 @@ from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))  # run as a script, not by pytest
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "helpers")]  # run as a script, not by pytest
 
 import psutil  # noqa: E402
 

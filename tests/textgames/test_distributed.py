@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 def environment():
     own = ("RANK", "WORLD_SIZE", "RECORD", "RUN_ID", "GUILD_OP", "PROJECT_DIR")
     kept = {key: value for key, value in os.environ.items() if key not in own}
-    path = os.pathsep.join(str(ROOT / folder) for folder in ("src", "tests", ""))
+    path = os.pathsep.join(str(ROOT / folder) for folder in ("src", "tests/helpers", ""))
     return kept | {"RECORD_MLFLOW": "off", "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-sys.path[:0] = [str(HERE), str(ROOT / "tests")]  # run as a script, not by pytest
+sys.path[:0] = [str(HERE), str(ROOT / "tests/helpers")]  # run as a script, not by pytest
 
 from lab import Lab  # noqa: E402
 from runcatalog.cluster import certificates  # noqa: E402

@@ -6,7 +6,7 @@ from types import ModuleType
 
 
 def _tool() -> ModuleType:
-    path = Path(__file__).parents[1] / "tools/screenshots.py"
+    path = Path(__file__).parents[2] / "tools/screenshots.py"
     spec = importlib.util.spec_from_file_location("screenshots", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

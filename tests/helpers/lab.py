@@ -18,7 +18,7 @@ import prepared
 from runcatalog.cluster import certificates, engines, serve
 from runcatalog.cluster.dask_engine import DaskEngine
 
-HERE = Path(__file__).parent / "runcatalog" / "cluster"
+HERE = Path(__file__).parents[1] / "runcatalog" / "cluster"
 REAL = Path(sys.prefix) / "bin"
 WORKERS = ("box1", "box2")
 FOREIGN = ("GUILD_", "MLFLOW_", "RUN_", "PROJECT_", "RECORD", "ENGINE")
