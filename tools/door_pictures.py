@@ -1,6 +1,6 @@
-"""Draw the pictures of 16 random worlds (README) and of the robots (docs/door.md).
+"""Draw the pictures of 16 random worlds and of the robots in docs/door.md.
 
-    python tools/door_pictures.py [--to docs]
+    python tools/door_pictures.py [--to docs/images]
 
 Needs off-screen OpenGL: on Debian or Ubuntu libegl1 libgl1-mesa-dri, or libosmesa6.
 """
@@ -87,7 +87,7 @@ def _named(image: Image.Image, name: str) -> Image.Image:
 def main() -> None:
     """Draw both pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--to", type=Path, default=ROOT / "docs", metavar="FOLDER")
+    parser.add_argument("--to", type=Path, default=ROOT / "docs/images", metavar="FOLDER")
     folder = parser.parse_args().to
     for name, image in (("worlds", worlds()), ("robots", robots())):
         path = folder / f"{name}.jpg"

@@ -1,6 +1,6 @@
 """Take the pictures of pages in docs/ from the committed records, with headless Chromium.
 
-    python tools/screenshots.py [catalog mlflow site] [--to docs/screenshots]
+    python tools/screenshots.py [catalog mlflow site] [--to docs/images/screenshots]
 
 "catalog" takes the front page, the door study's page and README's section of it as GitHub shows them.
 "mlflow" imports the records into a temporary MLflow, serves it, and opens the newest batch of learning rates.
@@ -203,7 +203,7 @@ def main() -> None:
         "what", nargs="*", metavar="WHAT", help=f"{', '.join(PICTURES)}; by default all"
     )
     parser.add_argument(
-        "--to", type=Path, default=ROOT / "docs/screenshots", help="folder of the pictures"
+        "--to", type=Path, default=ROOT / "docs/images/screenshots", help="folder of the pictures"
     )
     options = parser.parse_args()
     if unknown := set(options.what) - set(PICTURES):

@@ -49,7 +49,7 @@ def contact_sheet(path: Path, stages: list[str]) -> None:
 def main() -> None:
     """Draw the picture of docs/skills.md."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--to", type=Path, default=Path("docs/skills_levels.png"))
+    parser.add_argument("--to", type=Path, default=Path("docs/images/skills_levels.png"))
     contact_sheet(parser.parse_args().to, OWN_STAGES)
 
 
