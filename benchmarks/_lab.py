@@ -17,7 +17,7 @@ from benchmarks._recording_peers import FOREIGN
 from runcatalog.cluster import engines
 from runcatalog.cluster.dask_engine import DaskEngine
 from runcatalog.cluster.engine import EngineError
-from runcatalog.record import journal
+from runcatalog.record.journal.files import read_json
 
 ENGINE, UNCHECKED = "lab", "unchecked"  # entries of engines.yml
 _GUILD_YML = """\
@@ -200,9 +200,7 @@ class Lab:
     def processes(self) -> dict[str, psutil.Process]:
         """Return the processes of the lab by name."""
         names = ("scheduler", *self._workers)
-        states = {
-            name: journal.read_json(self.settings.scratch / name / "process.json") for name in names
-        }
+        states = {name: read_json(self.settings.scratch / name / "process.json") for name in names}
         return {name: psutil.Process(state["pid"]) for name, state in states.items() if state}
 
     def runs(self) -> list[Path]:

@@ -29,7 +29,7 @@ import door  # noqa: E402, F401 - registers the environment
 from door.train_ppo import Config  # noqa: E402
 from door.training.evaluation import VALIDATION, evaluate  # noqa: E402
 from runcatalog import record  # noqa: E402
-from runcatalog.record.journal import read_points  # noqa: E402
+from runcatalog.record.journal.metrics import read_points  # noqa: E402
 
 TASK = "lever"
 OPENED = 0.97  # of the validation doors

@@ -14,7 +14,8 @@ from darkroom.distillation import ad_options, figures, scores
 from runcatalog import record
 from runcatalog.guild import child_runs, finished_runs
 from runcatalog.guild.child_runs import PlannedRun
-from runcatalog.record import journal, option
+from runcatalog.record import option
+from runcatalog.record.journal.metrics import read_points
 
 SOURCE_SIZE = "9"  # side of the source's rooms
 # Sides with an operation for their histories and a place in ad:train_mixed.
@@ -244,7 +245,7 @@ def means_of(
 def read_curves(evaluation: PlannedRun) -> Curves:
     """Return the curves of an evaluation."""
     points: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    for point in journal.read_points(evaluation.directory / "journal" / "metrics.jsonl"):
+    for point in read_points(evaluation.directory / "journal" / "metrics.jsonl"):
         if point.name.endswith(CURVES):
             points[point.name].append((point.step, point.value))
     return {

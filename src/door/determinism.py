@@ -26,7 +26,7 @@ from door.env.tasks import TASKS
 from door.training.flags import ROBOTS
 from runcatalog import record
 from runcatalog.record import option
-from runcatalog.record.journal import read_points
+from runcatalog.record.journal.metrics import read_points
 
 ENVS_PER_CALL = (0, 8, 5)  # of the runs, cyclically; 0: all
 

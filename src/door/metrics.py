@@ -17,8 +17,9 @@ import numpy as np
 
 from door.continual import formulas
 from runcatalog import record
-from runcatalog.record import journal, option
+from runcatalog.record import option
 from runcatalog.record.evaluation import declared
+from runcatalog.record.journal.files import read_json
 
 if TYPE_CHECKING:
     from door.continual.steps import Step
@@ -72,7 +73,7 @@ def main(config: Config) -> dict[str, Any]:
 
 def _test_sets(series: Sequence[Step]) -> list[str]:
     """Return the digest of every task's test worlds, as the series declares them; of an older run the task's name."""
-    results = [journal.read_json(step.directory / "result.json") or {} for step in series]
+    results = [read_json(step.directory / "result.json") or {} for step in series]
     sets = [declared(written.get("result")) for written in results]
     return [
         worlds.digest if worlds and worlds.digest else step.task

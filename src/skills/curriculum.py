@@ -59,7 +59,7 @@ def plan(config: Config) -> list[PlannedRun]:
 
 def log_curves(run: record.Run, stages: dict[str, PlannedRun]) -> None:
     """Log validations and step sizes of all stages over the steps of the whole chain, and draw them."""
-    from runcatalog.record import journal
+    from runcatalog.record.journal.metrics import read_points
     from skills.figures import plots
 
     names = {"validation/sampled": "success", "lr": "lr"}
@@ -67,7 +67,7 @@ def log_curves(run: record.Run, stages: dict[str, PlannedRun]) -> None:
     ends: dict[str, float] = {}
     start = 0
     for stage, child in stages.items():
-        points = list(journal.read_points(child.directory / "journal/metrics.jsonl"))
+        points = list(read_points(child.directory / "journal/metrics.jsonl"))
         steps = child.result_json["result"]["env_steps"]
         update_steps = steps / max(max(point.step for point in points), 1)
         for point in (point for point in points if point.name in names):

@@ -179,10 +179,10 @@ def main(config: Config) -> dict[str, Any]:
 
 def training_run(model: str) -> str:
     """Return the id of the run of `skill:planner_model` whose artifact a model is; "" for other models."""
-    from runcatalog.record import journal
+    from runcatalog.record.journal.files import read_json
 
     above = Path(model).parents
-    known = journal.read_json(above[1] / "journal/run.json") if len(above) > 2 else None
+    known = read_json(above[1] / "journal/run.json") if len(above) > 2 else None
     return str((known or {}).get("id", ""))
 
 

@@ -16,7 +16,8 @@ from darkroom.rooms.play import Tasks
 from runcatalog import record
 from runcatalog.guild import child_runs, finished_runs
 from runcatalog.model import committed
-from runcatalog.record import UserError, journal
+from runcatalog.record import UserError
+from runcatalog.record.journal.metrics import MetricsFile
 
 ROOT = Path(__file__).parents[2]
 
@@ -362,7 +363,7 @@ def test_a_part_without_tasks_in_a_split_is_left_out_of_a_study(tmp_path, monkey
         }
         folder = tmp_path / "runs" / run
         (folder / "journal").mkdir(parents=True)
-        file = journal.MetricsFile(folder / "journal/metrics.jsonl")
+        file = MetricsFile(folder / "journal/metrics.jsonl")
         for part in parts:
             for what in ("steps", "in_context"):
                 for episode in range(10):

@@ -20,8 +20,9 @@ from rl.normalise import ObservationNormaliser
 from rl.policy import Policy
 from runcatalog import record
 from runcatalog.model import committed
-from runcatalog.record import journal
 from runcatalog.record.evaluation import evaluation_set
+from runcatalog.record.journal.files import write_json
+from runcatalog.record.journal.metrics import read_points
 
 RUN_VARIABLES = ("RUN_DIR", "RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD")
 WORLDS = 12  # instead of 100, in training and here
@@ -60,7 +61,7 @@ class Place:
         folder = self.root / name / "steps"
         folder.mkdir(parents=True)
         (self.root / name / "journal").mkdir()
-        journal.write_json(self.root / name / "journal" / "run.json", {"id": name})
+        write_json(self.root / name / "journal" / "run.json", {"id": name})
         for index, run in enumerate(runs):
             facts = json.loads((run / "journal" / "run.json").read_text())
             (folder / f"{index}_{facts['flags']['task']}").symlink_to(run)
@@ -95,7 +96,7 @@ def whole(place) -> dict:
 
 def _points(directory: Path) -> dict[str, dict[int, float]]:
     points: dict[str, dict[int, float]] = {}
-    for point in journal.read_points(directory / "journal" / "metrics.jsonl"):
+    for point in read_points(directory / "journal" / "metrics.jsonl"):
         assert point.step not in points.setdefault(point.name, {}), point
         points[point.name][point.step] = point.value
     return points

@@ -17,7 +17,7 @@ import pytest
 import ends_table
 import prepared
 from rendered import committed
-from runcatalog.record.journal import read_json
+from runcatalog.record.journal.files import read_json
 from runcatalog.record.lifecycle.process import process_state
 from runcatalog.record.lifecycle.status import last_session
 from small_disk import small_cgroup, small_disk

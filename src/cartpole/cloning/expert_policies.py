@@ -10,7 +10,7 @@ import numpy as np
 from cartpole.policy_gradient.networks import Params
 from runcatalog import record
 from runcatalog.record.config import find_folder
-from runcatalog.record.journal import read_json
+from runcatalog.record.journal.files import read_json
 
 ALGORITHM = "rloo"  # the source's experts are RLOO policies
 # Prefixes of the policy's tensors, in order of preference: the policy that `bc:experts` selected by validation, or

@@ -12,7 +12,7 @@ from darkroom.distillation.ad_options import Config
 from darkroom.rooms.grid import cell_in_room
 from runcatalog import record
 from runcatalog.record.config import find_folder
-from runcatalog.record.journal import read_json
+from runcatalog.record.journal.files import read_json
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from door.continual import formulas
 from door.continual.steps import Step, policies, read
 from door.training.evaluation import TEST, VALIDATION, WORLDS, HeldOutWorlds
 from runcatalog import record
-from runcatalog.record import journal
+from runcatalog.record.journal.metrics import read_points
 
 
 def final_matrix(
@@ -62,7 +62,7 @@ class Evaluations:
         """
         self._run, self._series, self._reference = run, series, reference
         self._curve_worlds, self._threads = curve_worlds, threads
-        points = journal.read_points(run.directory / "journal" / "metrics.jsonl")
+        points = read_points(run.directory / "journal" / "metrics.jsonl")
         self._known = {(point.name, point.step): point.value for point in points}
         self._ends = np.cumsum([step.updates for step in series]).tolist()
         self._points = [

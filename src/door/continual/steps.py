@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runcatalog import record
-from runcatalog.record import journal
+from runcatalog.record.journal.files import read_json
+from runcatalog.record.journal.metrics import read_points
 
 if TYPE_CHECKING:
     from rl.policy import Policy
@@ -83,7 +84,7 @@ def folders(folder: Path) -> list[Path]:
 
 def run_of(folder: Path) -> str:
     """Return the id of the run that contains a folder; "" without run."""
-    run_json = journal.read_json(folder.resolve().parent / "journal" / "run.json") or {}
+    run_json = read_json(folder.resolve().parent / "journal" / "run.json") or {}
     return str(run_json.get("id", ""))
 
 
@@ -145,8 +146,8 @@ def read_one(path: Path) -> Step:
     if not (path / "journal" / "run.json").is_file():
         target = f" (a link to {path.readlink()})" if path.is_symlink() else ""
         raise record.UserError(f"{path}{target}: not a run of door training")
-    run_json = journal.read_json(path / "journal" / "run.json") or {}
-    written = journal.read_json(path / "result.json") or {}
+    run_json = read_json(path / "journal" / "run.json") or {}
+    written = read_json(path / "result.json") or {}
     if written.get("status") != "FINISHED":
         state = written.get("status", "not finished").lower()
         reason = f": {written['reason']}" if written.get("reason") else ""
@@ -189,5 +190,5 @@ def _earlier(metrics: dict[str, float]) -> dict[int, float]:
 
 def _points(path: Path, metric: str) -> dict[int, float]:
     """Return a metric of a run by update."""
-    points = journal.read_points(path / "journal" / "metrics.jsonl")
+    points = read_points(path / "journal" / "metrics.jsonl")
     return dict(sorted((p.step, p.value) for p in points if p.name == metric))

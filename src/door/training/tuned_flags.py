@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from runcatalog.record import UserError
 from runcatalog.record.config import Config, flag_name
-from runcatalog.record.journal import read_json, write_json
+from runcatalog.record.journal.files import read_json, write_json
 from runcatalog.record.provenance.environment import project_root
 
 if TYPE_CHECKING:

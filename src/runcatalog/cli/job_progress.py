@@ -14,7 +14,9 @@ from typing import Any
 from runcatalog.guild.runs import GuildRun
 from runcatalog.model.project import Project
 from runcatalog.numbers import is_number
-from runcatalog.record.journal import points_of, read_json, read_lines
+from runcatalog.record.journal.files import read_json
+from runcatalog.record.journal.lines import read_lines
+from runcatalog.record.journal.metrics import points_of
 from runcatalog.record.lifecycle.status import RUNNING, Status, last_session, status_of
 from runcatalog.record.output.progress import RECENT, Speed
 

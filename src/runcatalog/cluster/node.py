@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 from runcatalog.cluster import files, health, paths
 from runcatalog.cluster.engine import Stamp, Wanted
-from runcatalog.record import journal
 from runcatalog.record.digest import file_digest
 from runcatalog.record.errors import UserError
+from runcatalog.record.journal.files import read_json, write_json
 
 _KEPT = 24 * 3600.0  # s for which an ended attempt waits for its submitter
 _KNOWN_ATTEMPTS = 10_000
@@ -279,7 +279,7 @@ class Node:
         scratch.chmod(0o700)
         _kill_left_behind(scratch)
         shutil.rmtree(scratch / "trials", ignore_errors=True)
-        self._attempts: dict[str, int] = journal.read_json(self._attempts_file) or {}
+        self._attempts: dict[str, int] = read_json(self._attempts_file) or {}
         self._hardware = hardware()
         self._claiming = asyncio.Lock()
         self._claims = 0  # in progress
@@ -376,7 +376,7 @@ class Node:
             self._attempts.pop(run, None)  # the newest come last
             self._attempts[run] = attempt
             kept = dict(list(self._attempts.items())[-_KNOWN_ATTEMPTS:])
-            journal.write_json(self._attempts_file, kept)
+            write_json(self._attempts_file, kept)
             root = self.scratch / "trials" / f"{run}-{attempt}"
             shutil.rmtree(root, ignore_errors=True)
             root.mkdir(parents=True, mode=0o700)

@@ -33,10 +33,11 @@ from runcatalog.cluster.engine import (
     StaleAttempt,
 )
 from runcatalog.cluster.mirror import Mirror
-from runcatalog.record import config, journal
+from runcatalog.record import config
 from runcatalog.record.delivery import mlflow_client
 from runcatalog.record.delivery.sender import is_sent, start_sender
 from runcatalog.record.errors import UserError
+from runcatalog.record.journal.files import locked, read_json, write_json
 from runcatalog.record.lifecycle import status
 from runcatalog.record.lifecycle.signals import die_with_parent
 from runcatalog.record.output import messages
@@ -235,7 +236,7 @@ class Proxy:
         Returns:
             Whether it had finished by itself.
         """
-        state = journal.read_json(self._state_file) or {}
+        state = read_json(self._state_file) or {}
         self._attempt = int(state.get("attempt", 0))
         place = state.get("place")
         if not place or state.get("ended"):
@@ -349,7 +350,7 @@ class Proxy:
         uri = mlflow_client.shown(mlflow_client.tracking_uri()) if is_sent() else ""
         uri = uri.removeprefix(f"sqlite:///{self._project}/")
         sent = {"facts": facts, "mlflow": uri, "directory": str(self._root)}
-        journal.write_json(submitted / "facts.json", sent)
+        write_json(submitted / "facts.json", sent)
         if facts["dirty"] and session is None:
             patch.write(self._project, facts["commit"], submitted / patch.NAME)
         yield "submitted", submitted, [path.name for path in submitted.iterdir()]
@@ -418,14 +419,14 @@ class Proxy:
         Raises:
             StaleAttempt: It has.
         """
-        with journal.locked(self._state_file.with_suffix(".lock"), _LOCK_SECONDS):
-            if (journal.read_json(self._state_file) or {}).get("attempt") != self._attempt:
+        with locked(self._state_file.with_suffix(".lock"), _LOCK_SECONDS):
+            if (read_json(self._state_file) or {}).get("attempt") != self._attempt:
                 raise StaleAttempt("a newer attempt of this run has begun")
             yield
 
     def _write_state(self, **changed: Any) -> None:
-        with journal.locked(self._state_file.with_suffix(".lock"), _LOCK_SECONDS):
-            state = journal.read_json(self._state_file) or {}
+        with locked(self._state_file.with_suffix(".lock"), _LOCK_SECONDS):
+            state = read_json(self._state_file) or {}
             if state.get("attempt", 0) > self._attempt:
                 raise StaleAttempt("a newer attempt of this run has begun")
             if place := changed.get("place"):
@@ -434,7 +435,7 @@ class Proxy:
                     *known,
                     {"attempt": self._attempt, "machine": place["machine"]},
                 ]
-            journal.write_json(self._state_file, state | changed)
+            write_json(self._state_file, state | changed)
 
 
 def _versions(project: Path) -> dict[str, str]:

@@ -19,8 +19,8 @@ from typing import Any
 
 from runcatalog.cluster import certificates, dask_engine, engines
 from runcatalog.cluster.node import Node, scratch_of
-from runcatalog.record import journal
 from runcatalog.record.errors import UserError
+from runcatalog.record.journal.files import locked, read_json, write_json
 from runcatalog.record.lifecycle import process
 
 STATE = "process.json"  # in the folder of a process: its number, start, machine and address
@@ -282,7 +282,7 @@ async def worker(
 
 def is_alive(folder: Path) -> dict[str, Any] | None:
     """Return the state of the process whose folder this is; None where it does not run on this machine."""
-    state = journal.read_json(folder / STATE)
+    state = read_json(folder / STATE)
     # Older versions do not say on which machine.
     if not state or any(state.get(key, own) != own for key, own in _machine().items()):
         return None
@@ -299,9 +299,9 @@ def owned(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(journal.locked(folder / LOCK, timeout=0))
+            stack.enter_context(locked(folder / LOCK, timeout=0))
         except TimeoutError:
-            state = journal.read_json(folder / STATE) or {}
+            state = read_json(folder / STATE) or {}
             owner = f"process {state.get('pid', '?')} on {state.get('host', '?')}"
             raise UserError(f"{folder} is in use by {owner}; choose another name") from None
         except OSError as error:  # a file system without locks
@@ -318,7 +318,7 @@ def _write_state(folder: Path, address: str, joined: bool | None = None) -> None
     pid = os.getpid()
     state = {"pid": pid, "started": process.process_state(pid)[1], "address": address}
     state |= {} if joined is None else {JOINED: joined}
-    journal.write_json(folder / STATE, state | {"host": socket.gethostname()} | _machine())
+    write_json(folder / STATE, state | {"host": socket.gethostname()} | _machine())
 
 
 def _stop_signal() -> asyncio.Event:

@@ -13,9 +13,9 @@ from typing import Any
 
 from runcatalog.guild import child_environment, elsewhere
 from runcatalog.guild.side_by_side import Started, run_side_by_side
-from runcatalog.record import journal
 from runcatalog.record.errors import RunFailed, UserError
 from runcatalog.record.evaluation import declared
+from runcatalog.record.journal.files import write_json
 from runcatalog.record.output.outcome import sentence
 from runcatalog.record.run import Run
 
@@ -140,7 +140,7 @@ def plan(path: Path, runs: Sequence[PlannedRun]) -> dict[str, PlannedRun]:
     known_ids = _known_ids(path, [child.name for child in runs]) if path.exists() else {}
     for child in runs:
         child.run = known_ids.get(child.name) or child.run or uuid.uuid4().hex
-    journal.write_json(path, {child.name: child.run for child in runs})
+    write_json(path, {child.name: child.run for child in runs})
     return {child.name: child for child in runs}
 
 

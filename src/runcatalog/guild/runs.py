@@ -20,7 +20,7 @@ from runcatalog.guild import file_stamps
 from runcatalog.guild.dependencies import UNMET
 from runcatalog.model.errors import CatalogError
 from runcatalog.record.config import REFUSED
-from runcatalog.record.journal import read_json
+from runcatalog.record.journal.files import read_json
 from runcatalog.record.lifecycle.process import is_alive_since
 from runcatalog.record.lifecycle.signals import (
     FINISHED,

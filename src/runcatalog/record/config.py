@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from runcatalog.record.errors import Killed, RunFailed, UserError
-from runcatalog.record.journal import HIDDEN, read_json
+from runcatalog.record.journal import HIDDEN
+from runcatalog.record.journal.files import read_json
 from runcatalog.record.untrusted import guild_attribute
 
 C = TypeVar("C", bound="Config")

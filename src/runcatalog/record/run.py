@@ -21,6 +21,16 @@ from runcatalog.record.config import REFUSED, Config, check_same_flags, flags_of
 from runcatalog.record.digest import weights_digest
 from runcatalog.record.errors import NumericalError, OwnershipLost, RunFailed, UserError
 from runcatalog.record.evaluation import EvaluationSet, evaluation_set
+from runcatalog.record.journal.damage import damage_of
+from runcatalog.record.journal.files import locked, plain, read_json, write_json
+from runcatalog.record.journal.lines import Damage, append_line, read_lines, repair
+from runcatalog.record.journal.metrics import (
+    MetricsFile,
+    changes_since,
+    checked_step,
+    metrics_digest_of,
+    read_points,
+)
 from runcatalog.record.lifecycle import session, signals, status
 from runcatalog.record.lifecycle.crash import CrashReport
 from runcatalog.record.lifecycle.ownership import LOCK, LOCK_TIMEOUT
@@ -101,7 +111,7 @@ class Run:
         self._output: OutputCopy | None = None
         self._hide = redact.Redactor.for_run(self.directory)
         self._crash: CrashReport
-        self._metrics: journal.MetricsFile | None = None
+        self._metrics: MetricsFile | None = None
         self._tfevents: EventFile
         self._sender: subprocess.Popen[bytes] | None = None
 
@@ -178,7 +188,7 @@ class Run:
         with contextlib.suppress(OSError):
             print(text, flush=True)
         with self._signals.deferred(), contextlib.suppress(OSError), self._owned():
-            journal.append_line(self._journal / journal.EVENTS, line)
+            append_line(self._journal / journal.EVENTS, line)
 
     def checkpoint_due(self, update: int, interval: int, total: int = 0) -> bool:
         """Return whether to write a checkpoint after an update: periodically, or because SIGUSR1 has arrived.
@@ -256,9 +266,9 @@ class Run:
         """Record the run whose checkpoint or result this run starts from (``Checkpoint.run_id``)."""
         path = self._journal / "parents.json"
         with self._signals.deferred(), self._owned():
-            parents = (journal.read_json(path) or {}).get("parents", [])
+            parents = (read_json(path) or {}).get("parents", [])
             if run_id and run_id not in parents:
-                journal.write_json(path, {"parents": [*parents, run_id]})
+                write_json(path, {"parents": [*parents, run_id]})
 
     def artifact(self, name: str | os.PathLike[str]) -> Path:
         """Return the path for a file that is also sent to MLflow, such as a figure or video.
@@ -339,7 +349,7 @@ class Run:
         with self._signals.deferred():
             path = self._metrics.path
             self._check_ownership()
-            if lost := journal.difference(path, self._metrics.written):
+            if lost := changes_since(path, self._metrics.written):
                 raise RunFailed(f"journal/{path.name} was damaged during the run: {lost}")
             written = self._end(signals.End(signals.FINISHED, ""), self._with_evaluation(result))
             self._finished = True
@@ -349,7 +359,7 @@ class Run:
         """Return the step of the objective; the last one if `at` is no step, such as a fraction of an epoch."""
         assert self._metrics is not None
         try:
-            return journal.checked_step(objective.get("at"))
+            return checked_step(objective.get("at"))
         except ValueError:
             return self._metrics.last_step
 
@@ -357,7 +367,7 @@ class Run:
         self._journal.mkdir(parents=True, exist_ok=True)
         metrics = self._journal / journal.METRICS
         try:
-            lock = journal.locked(self._journal / LOCK, _START_TIMEOUT)
+            lock = locked(self._journal / LOCK, _START_TIMEOUT)
             with lock:
                 before = status.last_session(self.directory)
                 # A submitted run has a directory of its own: what still runs is an attempt that its submitter has lost.
@@ -374,11 +384,11 @@ class Run:
                 self.id, self._started = static["id"], static["started"]
                 if before:
                     self._refuse_damaged_metrics(metrics)
-                journal.repair(metrics)
+                repair(metrics)
                 # From this line on an earlier session that is still alive stops; then its metrics file is copied.
                 self._session = session.start_session(self.directory)
                 self._clock = self._session.clock
-                self._metrics = journal.MetricsFile(metrics)
+                self._metrics = MetricsFile(metrics)
         except TimeoutError:
             raise UserError(
                 f"{self._journal / LOCK}: locked by a process that starts, saves or ends this run; it may be "
@@ -398,7 +408,7 @@ class Run:
     def _report_damage(self) -> None:
         """Report damaged lines of earlier sessions, once each."""
         path = self._journal / journal.EVENTS
-        known = {_without_total(str(line.get("text"))) for line, _ in journal.read_lines(path)}
+        known = {_without_total(str(line.get("text"))) for line, _ in read_lines(path)}
         for name, found in self._damage().items():
             text = f"journal/{name}: {found.text()}"
             if name == journal.METRICS:
@@ -406,14 +416,13 @@ class Run:
             if found and _without_total(text) not in known:
                 self.event(text)
 
-    def _damage(self) -> dict[str, journal.Damage]:
+    def _damage(self) -> dict[str, Damage]:
         files = {
-            name: journal.damage(self._journal / name)
-            for name in (journal.SESSIONS, journal.EVENTS)
+            name: damage_of(self._journal / name) for name in (journal.SESSIONS, journal.EVENTS)
         }
         metrics, path = self._metrics, self._journal / journal.METRICS
-        is_known = metrics is not None and not journal.difference(path, metrics.written)
-        files[journal.METRICS] = metrics.damage if metrics and is_known else journal.damage(path)
+        is_known = metrics is not None and not changes_since(path, metrics.written)
+        files[journal.METRICS] = metrics.damage if metrics and is_known else damage_of(path)
         return files
 
     def _begin(self) -> None:
@@ -440,9 +449,7 @@ class Run:
         self._output.start()
         for stale in (self.directory / "checkpoints").glob(".writing-*"):
             shutil.rmtree(stale, ignore_errors=True)
-        self._tfevents = EventFile(
-            self.directory, journal.read_points(self._journal / journal.METRICS)
-        )
+        self._tfevents = EventFile(self.directory, read_points(self._journal / journal.METRICS))
         self._beat()
         self._sender = start_sender(self.directory, environment.project_root())
         self._print_start()
@@ -472,7 +479,7 @@ class Run:
 
     def _static_facts(self) -> dict[str, Any]:
         path = self._journal / "run.json"
-        stored = journal.read_json(path)
+        stored = read_json(path)
         if stored is not None:
             now = environment.script(self.config)
             if (first := stored.get("script", now)) != now:  # older runs did not record it
@@ -492,7 +499,7 @@ class Run:
             self.artifact(given.patch)
         elif static["dirty"] and not given:
             patch.write(project, static["commit"], self.artifact(patch.NAME))
-        journal.write_json(path, static)
+        write_json(path, static)
         return static
 
     def _check_ownership(self) -> None:
@@ -544,7 +551,7 @@ class Run:
                 raise
         if lost := sum(found.count for found in self._damage().values()):
             extra = {"damaged_lines": lost, **extra}
-        metrics = journal.metrics_digest_of(self.directory)
+        metrics = metrics_digest_of(self.directory)
         written = {
             "status": end.status,
             "reason": end.reason,
@@ -559,20 +566,20 @@ class Run:
             "progress": self._progress,
             **extra,
         }
-        content = self._hide.value(journal.plain(written))
+        content = self._hide.value(plain(written))
         path = self.directory / "result.json"
-        before = journal.read_json(path) or {}
+        before = read_json(path) or {}
         same = all(before.get(name) == content[name] for name in ("status", "digest", "result"))
         if same and end.status == signals.FINISHED and "wall_seconds" in before:
             # A finished run was started again and had nothing left to do: its duration is that of the work.
             written["wall_seconds"] = content["wall_seconds"] = before["wall_seconds"]
         try:
-            journal.write_json(path, content)
+            write_json(path, content)
         except OSError as error:
             if not signals.is_disk_full(error):
                 raise
             self._reserve.unlink(missing_ok=True)
-            journal.write_json(path, content)
+            write_json(path, content)
         self._hide_in_artifacts()
         line = outcome.summary_line(
             content["result"], content["reason"], killed=end.status == signals.KILLED
@@ -615,7 +622,7 @@ class Run:
         beat = {"t": int(time.time() * 1000), "seconds": round(self._clock.seconds(), 3)}
         beat |= {"session": self._session.number, **self._progress}
         with self._owned(_BEAT_TIMEOUT):
-            journal.write_json(self._journal / "progress.json", journal.plain(beat), durable=False)
+            write_json(self._journal / "progress.json", plain(beat), durable=False)
 
     def _heartbeat(self) -> None:
         while not self._stop_beating.wait(HEARTBEAT):

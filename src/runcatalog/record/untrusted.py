@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from runcatalog.record import journal
 from runcatalog.record.errors import UserError
+from runcatalog.record.journal.files import MAX_BYTES, read_json
 
 _TEXTS = ("study", "operation", "command", "commit", "dirty", "machine", "host", "gpu", "host_cpu")
 _MAX_TEXT = 4000  # characters of such a text
@@ -35,9 +35,9 @@ def checked_facts(directory: Path) -> dict[str, Any]:
         size = path.stat().st_size
     except OSError:
         raise UserError(f"{directory}: no run (journal/run.json cannot be read)") from None
-    if size > journal.MAX_BYTES:
-        raise UserError(f"{path}: {size} bytes; at most {journal.MAX_BYTES} are read")
-    facts = journal.read_json(path)
+    if size > MAX_BYTES:
+        raise UserError(f"{path}: {size} bytes; at most {MAX_BYTES} are read")
+    facts = read_json(path)
     if facts is None:
         raise UserError(f"{directory}: no run (journal/run.json cannot be read)")
     wrong = _wrong_field(facts)

@@ -21,7 +21,7 @@ from runcatalog.model.project import Project
 from runcatalog.model.run_record import FINISHED, RunRecord
 from runcatalog.model.values import is_cut
 from runcatalog.pages.rerun_command import typed
-from runcatalog.record import journal
+from runcatalog.record.journal.files import read_json
 from runcatalog.record.output.console import last_line
 from runcatalog.rerun.checkout import checked_out, full_id
 from runcatalog.rerun.outcome import Outcome, compare
@@ -66,8 +66,8 @@ class Repeater:
         """
         self.check(record)
         directory = self._run(record)
-        facts = journal.read_json(directory / "journal" / "run.json") or {}
-        result = journal.read_json(directory / "result.json") or {}
+        facts = read_json(directory / "journal" / "run.json") or {}
+        result = read_json(directory / "result.json") or {}
         return compare(record, facts, result, time.strftime("%Y-%m-%d", time.gmtime()))
 
     def check(self, record: RunRecord) -> None:
@@ -159,7 +159,7 @@ class Repeater:
                 subprocess.run(
                     words, cwd=root, env=self._environment(root), stdout=output, stderr=output
                 )
-        result = journal.read_json(directory / "result.json") or {}
+        result = read_json(directory / "result.json") or {}
         if result.get("status") != FINISHED:
             reason = result.get("reason") or f"{last_line(log) or 'no output'} ({log})"
             raise CatalogError(

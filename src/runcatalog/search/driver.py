@@ -19,7 +19,7 @@ from runcatalog.guild import elsewhere
 from runcatalog.guild.side_by_side import Started, run_side_by_side
 from runcatalog.guild.side_by_side import stop as stop_processes
 from runcatalog.record.config import note_refusal
-from runcatalog.record.journal import read_json, write_json
+from runcatalog.record.journal.files import read_json, write_json
 from runcatalog.record.lifecycle.signals import die_with_parent
 from runcatalog.record.output import messages
 from runcatalog.record.output.outcome import write_guild_result

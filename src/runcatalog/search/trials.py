@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from runcatalog.guild import side_by_side
-from runcatalog.record.journal import read_json, write_json
+from runcatalog.record.journal.files import read_json, write_json
 from runcatalog.search.core import Observation, is_value
 from runcatalog.search.space import Dimension, Point, SearchError
 

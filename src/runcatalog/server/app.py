@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from runcatalog.record import journal
+from runcatalog.record.journal.files import locked
 from runcatalog.server import compat, points
 
 LOCK = "CATALOG_SERVER_LOCK"  # environment variable: a file
@@ -16,7 +16,7 @@ def create_app() -> Any:
     """Return the application, with MLflow's authentication and this library's storing of points."""
     app = compat.application()
     # The first process makes the tables of users and the admin; MLflow would let all of them try.
-    with journal.locked(Path(os.environ[LOCK])):
+    with locked(Path(os.environ[LOCK])):
         application = compat.with_authentication(app)
     compat.replace_view(app, compat.LOG_BATCH, points.log_batch)
     return application

@@ -12,8 +12,8 @@ import stat
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from runcatalog.record import journal
 from runcatalog.record.errors import UserError
+from runcatalog.record.journal.files import read_json, write_json
 
 ADMIN = "admin"
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
@@ -137,7 +137,7 @@ class Folder:
         if not self._settings.exists():
             return Settings()
         try:
-            return Settings(**(journal.read_json(self._settings) or {}))
+            return Settings(**(read_json(self._settings) or {}))
         except TypeError:
             raise UserError(
                 f"{self._settings}: damaged; remove it and give the options again"
@@ -145,7 +145,7 @@ class Folder:
 
     def keep(self, settings: Settings) -> None:
         """Keep settings for the next start."""
-        journal.write_json(self._settings, asdict(settings))
+        write_json(self._settings, asdict(settings))
 
 
 def default_folder() -> Path:

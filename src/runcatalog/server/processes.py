@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 import psutil
 
-from runcatalog.record import journal
 from runcatalog.record.errors import UserError
+from runcatalog.record.journal import files
 from runcatalog.record.output.console import last_line
 from runcatalog.server import postgresql
 from runcatalog.server.app import LOCK
@@ -40,7 +40,7 @@ def locked(folder: Folder) -> Iterator[None]:
         UserError: Another command has not ended for ten minutes.
     """
     try:
-        with journal.locked(folder.lock, timeout=_LOCK_WAIT):
+        with files.locked(folder.lock, timeout=_LOCK_WAIT):
             yield
     except TimeoutError:
         raise UserError(f"another command is at work on {folder.path}") from None
@@ -135,7 +135,7 @@ def _lock_of_tables(folder: Folder) -> str:
 
 def running(folder: Folder) -> int | None:
     """Return the process id of MLflow's server; None if it does not run."""
-    state = journal.read_json(folder.state) or {}
+    state = files.read_json(folder.state) or {}
     with contextlib.suppress(psutil.Error, KeyError, TypeError, ValueError):
         process = psutil.Process(state["pid"])
         alive = process.is_running() and process.status() != psutil.STATUS_ZOMBIE
@@ -234,7 +234,7 @@ def environment(folder: Folder) -> dict[str, str]:
 
 def _keep_state(folder: Folder, pid: int) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
-        journal.write_json(folder.state, {"pid": pid, "started": psutil.Process(pid).create_time()})
+        files.write_json(folder.state, {"pid": pid, "started": psutil.Process(pid).create_time()})
 
 
 def _check_port(port: int) -> None:

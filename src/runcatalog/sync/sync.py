@@ -26,6 +26,8 @@ from runcatalog.record import journal
 from runcatalog.record.delivery.mlflow_client import MlflowError, MlflowInternalError
 from runcatalog.record.delivery.publish import PATIENCE, Published, RunIsBusy, publish
 from runcatalog.record.errors import UserError
+from runcatalog.record.journal.damage import damage_of
+from runcatalog.record.journal.files import locked, read_json
 from runcatalog.record.lifecycle.signals import GONE
 from runcatalog.record.lifecycle.status import last_session, status_of
 from runcatalog.record.output.console import last_lines, output_path
@@ -71,7 +73,7 @@ def project_lock(project: Project) -> Iterator[None]:
     folder = project.root / ".cache"
     try:
         folder.mkdir(exist_ok=True)
-        with journal.locked(folder / "catalog.lock", timeout=600):
+        with locked(folder / "catalog.lock", timeout=600):
             yield
     except TimeoutError:
         raise CatalogError("another catalog command has been running for ten minutes") from None
@@ -190,7 +192,7 @@ class Sync:
         """Send a run that was started without Guild."""
 
         def send() -> None:
-            facts = journal.read_json(directory / "journal" / "run.json") or {}
+            facts = read_json(directory / "journal" / "run.json") or {}
             script, study = str(facts.get("operation") or ""), str(facts.get("study") or "")
             tags = {"operation": self._operation_of(script, study), "batch": ""}
             tags[PROJECT] = self.project.name
@@ -311,9 +313,7 @@ class Sync:
         if run.search:
             tags["search"] = run.search
         if run.parents:
-            own = (journal.read_json(run.directory / "journal" / "parents.json") or {}).get(
-                "parents", []
-            )
+            own = (read_json(run.directory / "journal" / "parents.json") or {}).get("parents", [])
             tags["parents"] = ",".join(dict.fromkeys([*own, *run.parents]))
         if self._publish(run.id, run.where, tags, run.stamp):
             return
@@ -420,7 +420,7 @@ class Sync:
         if stored is None or DIGEST in stored.tags:
             if last_session(Path(where)) is None:
                 sessions = Path(where) / "journal" / journal.SESSIONS
-                if damage := journal.damage(sessions):
+                if damage := damage_of(sessions):
                     self._add_problem(run_id, UserError(f"{sessions}: {damage.text()}"))
                 return False
             if stored is not None:  # imported from a record; the journal has more
@@ -541,7 +541,7 @@ def _with_scalars(
 
 
 def _facts(run: GuildRun) -> dict[str, Any]:
-    return journal.read_json(run.directory / "journal" / "run.json") or {}
+    return read_json(run.directory / "journal" / "run.json") or {}
 
 
 def _still_hidden(record: RunRecord, before: RunRecord) -> RunRecord:

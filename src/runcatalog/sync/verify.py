@@ -17,7 +17,10 @@ from runcatalog.model.run_record import RUNNING, RunRecord, to_json
 from runcatalog.record import journal
 from runcatalog.record.delivery.mlflow_client import shown
 from runcatalog.record.errors import UserError
-from runcatalog.record.journal import Point
+from runcatalog.record.journal.damage import damage_of
+from runcatalog.record.journal.files import read_json, write_json
+from runcatalog.record.journal.lines import Damage
+from runcatalog.record.journal.metrics import Point, read_metrics
 from runcatalog.record.lifecycle.status import Status, has_other_points, status_of
 from runcatalog.record.training import checkpoint
 from runcatalog.store.run_rows import Reader, StoredRun, groups
@@ -127,7 +130,7 @@ def verify(
                 continue
             report.journals += 1
             report.directories[local.run] = directory
-            points, damage = journal.read_metrics(directory / "journal" / journal.METRICS)
+            points, damage = read_metrics(directory / "journal" / journal.METRICS)
             for text in _files(local, points, damage):
                 differ(local.run, local.operation, text)
             if local.status.status == RUNNING:
@@ -157,9 +160,9 @@ def verify(
 def forget_what_was_sent(directory: Path, uri: str) -> None:
     """Let the next sync compare and send all points of a run, whatever was noted as sent."""
     path = directory / "journal" / "mlflow.json"
-    content = journal.read_json(path) or {}
+    content = read_json(path) or {}
     if content.pop(shown(uri), None) is not None:
-        journal.write_json(path, content)
+        write_json(path, content)
 
 
 def _directories(
@@ -177,7 +180,7 @@ def _directories(
 
 
 def _local(run_id: str, directory: Path) -> _Local | None:
-    facts = journal.read_json(directory / "journal" / "run.json")
+    facts = read_json(directory / "journal" / "run.json")
     if facts is None or not (run_id or isinstance(facts.get("id"), str)):
         return None
     try:
@@ -190,7 +193,7 @@ def _local(run_id: str, directory: Path) -> _Local | None:
     )
 
 
-def _files(local: _Local, points: Sequence[Point], damage: journal.Damage) -> Iterator[str]:
+def _files(local: _Local, points: Sequence[Point], damage: Damage) -> Iterator[str]:
     """Yield what is wrong in a run's own files.
 
     Args:
@@ -200,11 +203,11 @@ def _files(local: _Local, points: Sequence[Point], damage: journal.Damage) -> It
     """
     folder = local.directory / "journal"
     damages = {journal.METRICS: damage}
-    damages |= {name: journal.damage(folder / name) for name in (journal.SESSIONS, journal.EVENTS)}
+    damages |= {name: damage_of(folder / name) for name in (journal.SESSIONS, journal.EVENTS)}
     for name, found in damages.items():
         if found:
             yield f"journal/{name}: {found.text()}"
-    result = journal.read_json(local.directory / "result.json")
+    result = read_json(local.directory / "result.json")
     if result is None and (local.directory / "result.json").exists():
         yield "result.json cannot be read"
     if has_other_points(local.directory, result or {}, points):

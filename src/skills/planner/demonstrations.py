@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from runcatalog import record
-from runcatalog.record import journal
+from runcatalog.record.journal.files import sync_directory
 from skills.levels.codes import COLOURS, KEY, LOCKED, PKP
 from skills.planner import prompts
 from skills.planner.episodes import EpisodeRunner
@@ -117,6 +117,6 @@ def load_or_make(path: Path, make: Callable[[], list[Demonstration]]) -> list[De
         part = path.with_suffix(".part")
         part.write_text("".join(lines), encoding="utf-8")
         part.rename(path)
-        journal.sync_directory(path.parent)
+        sync_directory(path.parent)
     with path.open(encoding="utf-8") as file:
         return [Demonstration(*json.loads(line)) for line in file]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runcatalog import record
-from runcatalog.record import journal
+from runcatalog.record.journal.lines import read_lines, repair
 from skills.planner import prompts
 from skills.planner.chat import Chat
 from skills.planner.oracle import Oracle
@@ -93,8 +93,8 @@ class LanguagePlanner(Planner):
     def __init__(self, chat: Chat, calls: Path, fallback: RandomPlanner, together: int) -> None:
         self._chat, self._calls, self._fallback, self._together = chat, calls, fallback, together
         self._lock = threading.Lock()
-        journal.repair(calls)
-        lines = journal.read_lines(calls) if calls.exists() else ()
+        repair(calls)
+        lines = read_lines(calls) if calls.exists() else ()
         self._answered = {_key(line): line for line, _ in lines}
 
     def choose(self, situations: list[Situation]) -> list[str]:

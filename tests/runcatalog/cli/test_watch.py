@@ -24,7 +24,8 @@ import prepared
 from runcatalog.cli import watch
 from runcatalog.cli.job_progress import STALE, Job, Jobs, metrics_of
 from runcatalog.model.project import Project
-from runcatalog.record import journal
+from runcatalog.record.journal.files import write_json
+from runcatalog.record.journal.lines import append_line
 from runcatalog.record.lifecycle import session
 from runcatalog.record.lifecycle.status import Status
 from runcatalog.text import terminal
@@ -61,16 +62,16 @@ class Journal:
         self.directory = directory
         self.begun = session.start_session(directory).clock.started
         facts = {"id": directory.name.ljust(32, "0"), "operation": "train"}
-        journal.write_json(directory / "journal" / "run.json", facts)
+        write_json(directory / "journal" / "run.json", facts)
 
     def says(self, done, total, seconds, **more):
         progress = {"t": self.begun + 1000 * seconds, "seconds": seconds, "session": 1}
         progress |= {"done": done, "total": total, "unit": "update"} | more
-        journal.write_json(self.directory / "journal" / "progress.json", progress)
+        write_json(self.directory / "journal" / "progress.json", progress)
 
     def logs(self, step, seconds, **metrics):
         line = {"t": self.begun + 1000 * seconds, "step": step, "m": metrics}
-        journal.append_line(self.directory / "journal" / "metrics.jsonl", line)
+        append_line(self.directory / "journal" / "metrics.jsonl", line)
 
 
 def lines_of(view, width):
@@ -186,14 +187,12 @@ def test_running_and_ended_runs_are_listed_and_a_resumed_one_runs_again(project,
     assert jobs.running == []
     first = Journal(runs / "aaaaaaaa")
     ended = {"status": "FINISHED", "reason": "", "ended": 1, "session": 1}
-    journal.write_json(first.directory / "result.json", ended)
+    write_json(first.directory / "result.json", ended)
     second = Journal(runs / "bbbbbbbb")
     jobs._scanned = 0.0
     jobs.refresh()
     assert [job.run[:8] for job in jobs.running] == ["bbbbbbbb"]
-    journal.write_json(
-        second.directory / "result.json", ended | {"status": "FAILED", "reason": "why"}
-    )
+    write_json(second.directory / "result.json", ended | {"status": "FAILED", "reason": "why"})
     jobs.refresh()
     assert jobs.running == []
     assert [(job.run[:8], job.status.reason) for job in jobs.ended] == [("bbbbbbbb", "why")]

@@ -13,7 +13,7 @@ import pytest
 
 from lab import REAL
 from runcatalog.cluster import dask_engine, serve
-from runcatalog.record.journal import read_points
+from runcatalog.record.journal.metrics import read_points
 from runcatalog.record.lifecycle.status import last_session
 
 

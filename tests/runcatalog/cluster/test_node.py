@@ -10,7 +10,7 @@ import pytest
 
 from runcatalog.cluster import files, node, paths, serve
 from runcatalog.cluster.node import Node
-from runcatalog.record import journal
+from runcatalog.record.journal.files import write_json
 
 RUN = "7623993d" * 4
 DEMANDS = {"seconds": 0.01, "disk": 0}
@@ -178,7 +178,7 @@ def test_a_process_of_another_machine_is_not_taken_for_one_of_this(tmp_path):
     state = serve.is_alive(tmp_path)
     assert state["pid"] == os.getpid()
     for key in ("boot", "pid_namespace"):
-        journal.write_json(tmp_path / serve.STATE, state | {key: "another"})
+        write_json(tmp_path / serve.STATE, state | {key: "another"})
         assert serve.is_alive(tmp_path) is None
 
 

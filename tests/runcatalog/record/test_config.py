@@ -11,7 +11,7 @@ import pytest
 
 from runcatalog import record
 from runcatalog.record.config import check_same_flags, find_folder, flags_of
-from runcatalog.record.journal import read_points
+from runcatalog.record.journal.metrics import read_points
 
 
 @dataclass(frozen=True)

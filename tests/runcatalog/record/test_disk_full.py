@@ -12,7 +12,8 @@ from runcatalog import record
 from runcatalog.record import run as run_module
 from runcatalog.record.delivery.mlflow_client import MlflowError
 from runcatalog.record.delivery.publish import publish
-from runcatalog.record.journal import read_json, read_points
+from runcatalog.record.journal.files import read_json, write_json
+from runcatalog.record.journal.metrics import read_points
 from runcatalog.record.lifecycle.status import status_of
 from small_disk import small_disk
 
@@ -140,7 +141,7 @@ def test_a_full_database_delays_but_loses_nothing(project, toy):
     first = toy.directory.parent / "first"
     shutil.copytree(toy.directory, first)
     facts = read_json(first / "journal" / "run.json")
-    record.journal.write_json(first / "journal" / "run.json", facts | {"id": "f" * 32})
+    write_json(first / "journal" / "run.json", facts | {"id": "f" * 32})
     with small_disk(project / "database", 2048) as database:
         uri = f"sqlite:///{database}/mlflow.db"
         publish(first, uri)  # creates the tables

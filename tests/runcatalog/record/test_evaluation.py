@@ -10,7 +10,7 @@ from runcatalog.guild import child_runs
 from runcatalog.model.run_record import from_json, to_json
 from runcatalog.record.delivery.publish import publish
 from runcatalog.record.evaluation import content_digest, declared, level_outcomes, outcomes_of
-from runcatalog.record.journal import read_json
+from runcatalog.record.journal.files import read_json
 from runcatalog.store.sqlite_reader import reader
 
 

@@ -6,12 +6,14 @@ import pytest
 
 import ends_table
 from runcatalog import record
-from runcatalog.record import journal
+from runcatalog.record.journal.damage import damage_of
+from runcatalog.record.journal.files import read_json, write_json
+from runcatalog.record.journal.lines import read_lines
 from runcatalog.record.lifecycle.status import last_session, status_of
 
 
 def result_of(toy):
-    return journal.read_json(toy.directory / "result.json")
+    return read_json(toy.directory / "result.json")
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ def test_points_lost_after_the_checkpoint_are_computed_again(killed, metrics, to
         "journal/metrics.jsonl: 2 of 19 lines cannot be read (17, 19); what was computed after"
     )
     for updates in (14, 16):  # once, also after another resume
-        events = [line["text"] for line, _ in journal.read_lines(metrics.with_name("events.jsonl"))]
+        events = [line["text"] for line, _ in read_lines(metrics.with_name("events.jsonl"))]
         assert [text[: len(message)] for text in events] == [message]
         assert killed.run("--updates", updates) == (0, "")
     assert result_of(killed)["damaged_lines"] == 2
@@ -90,9 +92,9 @@ def test_points_lost_after_the_checkpoint_are_computed_again(killed, metrics, to
 def test_a_checkpoint_of_an_earlier_version(killed, metrics):
     """It has no record of the metrics: what counts is whether a later line is older than the checkpoint."""
     manifest = killed.directory / "checkpoints" / "00000008" / "checkpoint.json"
-    content = journal.read_json(manifest)
+    content = read_json(manifest)
     del content["metrics"]
-    journal.write_json(manifest, content)
+    write_json(manifest, content)
     whole = metrics.read_bytes()
     spoil(metrics, 3)
     code, errors = killed.run("--updates", 12)
@@ -110,12 +112,12 @@ def test_a_journal_without_checksums_is_resumed(killed, metrics, toys):
     for path in killed.directory.glob("journal/*.jsonl"):
         path.write_bytes(re.sub(rb',"n":\d+,"crc":"\w+"', b"", path.read_bytes()))
     for path in killed.directory.glob("checkpoints/*/checkpoint.json"):
-        content = journal.read_json(path)
+        content = read_json(path)
         del content["metrics"]
-        journal.write_json(path, content)
+        write_json(path, content)
     assert killed.run("--updates", 12) == (0, "")
     assert result_of(killed)["digest"] == result_of(calm)["digest"]
-    assert not any(journal.damage(path) for path in killed.directory.glob("journal/*.jsonl"))
+    assert not any(damage_of(path) for path in killed.directory.glob("journal/*.jsonl"))
 
 
 def test_damage_during_the_run_is_the_reason_of_its_end(project):
@@ -136,4 +138,4 @@ def test_damage_during_the_run_is_the_reason_of_its_end(project):
     with pytest.raises(record.RunFailed):
         train()
     ends_table.check("journal damaged", *status_of(run.directory)[:2])
-    assert journal.read_json(run.directory / "result.json")["damaged_lines"] == 2
+    assert read_json(run.directory / "result.json")["damaged_lines"] == 2

@@ -9,8 +9,9 @@ import torch
 import yaml
 
 from runcatalog import record
-from runcatalog.record import journal
 from runcatalog.record.delivery.publish import publish
+from runcatalog.record.journal.files import read_json
+from runcatalog.record.journal.lines import read_lines
 from runcatalog.record.training.checkpoint import save_checkpoint
 from runcatalog.record.untrusted import checked_facts, guild_attribute, load_yaml, printable
 from runcatalog.store.client import Store
@@ -115,12 +116,12 @@ def test_a_2_gb_json_is_not_read(tmp_path):
     path.parent.mkdir()
     with path.open("wb") as file:  # sparse: takes no space on the disk
         file.truncate(2 << 30)
-    assert journal.read_json(path) is None
+    assert read_json(path) is None
     with pytest.raises(record.UserError, match=r"2147483648 bytes"):
         checked_facts(tmp_path)
     with (path.parent / "metrics.jsonl").open("wb") as file:
         file.truncate(2 << 30)
-    assert list(journal.read_lines(path.parent / "metrics.jsonl")) == []
+    assert list(read_lines(path.parent / "metrics.jsonl")) == []
 
 
 @pytest.mark.parametrize(

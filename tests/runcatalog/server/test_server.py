@@ -13,7 +13,7 @@ import urllib.request
 
 import pytest
 
-from runcatalog.record.journal import read_points
+from runcatalog.record.journal.metrics import read_points
 from runcatalog.server.processes import running
 
 OPEN = ("/health", "/version", "/favicon.ico", "/static-files", "/server-info")

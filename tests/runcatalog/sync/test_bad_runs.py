@@ -11,7 +11,7 @@ from mlflow_server import free_port, server
 from runcatalog import record
 from runcatalog.cli.main import main
 from runcatalog.record.delivery.mlflow_client import MlflowError
-from runcatalog.record.journal import locked, read_json, write_json
+from runcatalog.record.journal.files import locked, read_json, write_json
 from runcatalog.store.client import Store
 from runcatalog.sync import sync
 from runcatalog.sync.sync import Sync

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runcatalog.record.errors import UserError
-from runcatalog.record.journal import locked
+from runcatalog.record.journal.files import locked
 from runcatalog.record.provenance.environment import project_root
 
 if TYPE_CHECKING:

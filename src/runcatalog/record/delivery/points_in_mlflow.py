@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runcatalog.record.delivery.mlflow_client import BUSY
-from runcatalog.record.journal import Point
+from runcatalog.record.journal.metrics import Point
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -32,6 +32,10 @@ from runcatalog.record.delivery.points_in_mlflow import POINTS, PointCounts, lac
 from runcatalog.record.delivery.tags import RESULT, run_tags
 from runcatalog.record.digest import shortened
 from runcatalog.record.errors import UserError
+from runcatalog.record.journal.damage import damage_of
+from runcatalog.record.journal.files import is_locked, locked, read_json, size_on_disk, write_json
+from runcatalog.record.journal.lines import read_lines
+from runcatalog.record.journal.metrics import Point, is_metric_name, points_of
 from runcatalog.record.lifecycle import crash
 from runcatalog.record.lifecycle.signals import FAILED, FINISHED, KILLED, RUNNING
 from runcatalog.record.lifecycle.status import Status, has_other_points, last_session, status_of
@@ -192,7 +196,7 @@ class Publisher:
         from mlflow.entities import RunTag
 
         state = self._state()
-        result = journal.read_json(self.directory / "result.json") or {}
+        result = read_json(self.directory / "result.json") or {}
         label = self._hide.text(str(guild_attribute(self.directory, "label") or ""))
         client = self._connected()
         run = self._find(client, state, facts, label, replaces)
@@ -249,7 +253,7 @@ class Publisher:
         """
         found = []
         for name in (journal.METRICS, journal.SESSIONS):
-            if damage := journal.damage(self._journal / name):
+            if damage := damage_of(self._journal / name):
                 found.append(f"{name}: {damage.text()}")
         if not found and has_other_points(self.directory, result):
             found.append(
@@ -335,7 +339,7 @@ class Publisher:
         path, sent = self._journal / journal.METRICS, 0
         self._refused = 0
         # Only synced lines are sent: lines lost by a power cut would be recomputed, and be in MLflow twice.
-        safe = journal.size_on_disk(path)
+        safe = size_on_disk(path)
         offset = self._trusted_offset(client, run, state, safe)
         batch: list[Metric] = []
         for points, end, number in self._lines(offset, safe):
@@ -374,10 +378,10 @@ class Publisher:
         state.pop("files", None)
         return 0
 
-    def _lines(self, start: int, stop: int) -> Iterator[tuple[list[journal.Point], int, int]]:
+    def _lines(self, start: int, stop: int) -> Iterator[tuple[list[Point], int, int]]:
         """Yield (points, byte offset after it, number or 0) of each line of the journal between two offsets."""
         last = self._sent.number if start else 0
-        for line, after in journal.read_lines(self._journal / journal.METRICS, start):
+        for line, after in read_lines(self._journal / journal.METRICS, start):
             if after > stop:
                 return
             number = line["n"] if type(line.get("n")) is int else 0
@@ -385,10 +389,10 @@ class Publisher:
                 last = number or last
                 yield self._points_of(line), after, number
 
-    def _points_of(self, line: dict[str, Any]) -> list[journal.Point]:
+    def _points_of(self, line: dict[str, Any]) -> list[Point]:
         """Return the points of a line, none of a damaged one, which `_journal_problem` reports."""
         try:
-            points = journal.points_of(line)
+            points = points_of(line)
         except ValueError:
             return []
         if all(_is_int64(p.step) and _is_int64(p.time) for p in points):
@@ -476,7 +480,7 @@ class Publisher:
         return [session.get("session"), status.status, status.ended] if is_over else []
 
     def _state(self) -> dict[str, Any]:
-        content = journal.read_json(self._journal / "mlflow.json") or {}
+        content = read_json(self._journal / "mlflow.json") or {}
         state = content.get(shown(self.uri))
         kinds = {"run": str, "offset": int, "files": dict, "strays": dict, "ended": list}
         if isinstance(state, dict) and all(type(v) is kinds.get(n) for n, v in state.items()):
@@ -485,11 +489,11 @@ class Publisher:
 
     def _keep(self, state: dict[str, Any]) -> None:
         path = self._journal / "mlflow.json"
-        content = journal.read_json(path) or {}
+        content = read_json(path) or {}
         content[shown(self.uri)] = state
         # If the journal is not writable or the disk is full, all is sent again later, which adds nothing.
         with contextlib.suppress(OSError):
-            journal.write_json(path, content, durable=False)
+            write_json(path, content, durable=False)
 
     def _await_sender(self, facts: dict[str, Any], patience: float) -> None:
         """Wait until the sender of a run that `mlflow run` started has said which run in MLflow that is.
@@ -498,7 +502,7 @@ class Publisher:
         """
         end = time.monotonic() + patience
         while facts.get("mlflow_run_id") and not (self._created or self._state().get("run")):
-            if not journal.is_locked(self._journal / journal.SENDER_LOG):
+            if not is_locked(self._journal / journal.SENDER_LOG):
                 return
             if time.monotonic() > end:
                 raise RunIsBusy(f"{self.directory}: another process is sending it")
@@ -509,7 +513,7 @@ class Publisher:
         """Hold the lock of a run's sender, so that two processes do not create the run twice in MLflow."""
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(journal.locked(self._journal / "mlflow.lock", timeout=patience))
+                stack.enter_context(locked(self._journal / "mlflow.lock", timeout=patience))
             except TimeoutError as error:
                 raise RunIsBusy(f"{self.directory}: another process is sending it") from error
             except OSError:
@@ -537,7 +541,7 @@ def _is_unused(run: Run) -> bool:
 @lru_cache(10_000)
 def _stored_name(name: str) -> str:
     """Return a metric's name in MLflow, encoded if MLflow would reject it: earlier versions logged such names."""
-    return name if journal.is_metric_name(name) else encode(name)
+    return name if is_metric_name(name) else encode(name)
 
 
 def _is_int64(value: object) -> bool:

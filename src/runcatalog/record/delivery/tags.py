@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from runcatalog.record import journal
 from runcatalog.record.evaluation import declared
+from runcatalog.record.journal.files import read_json
 from runcatalog.record.lifecycle.status import Status, last_session, wall_seconds
 from runcatalog.record.provenance.redact import allowed
 
@@ -34,7 +34,7 @@ def run_tags(
             n: str(moved[n]) for n in ("machine", "host", "gpu", "host_cpu") if n in moved
         }
     current = result if result.get("session") == session.get("session") else {}
-    parents = (journal.read_json(directory / "journal" / "parents.json") or {}).get("parents", [])
+    parents = (read_json(directory / "journal" / "parents.json") or {}).get("parents", [])
     digest = current.get("digest", {})
     wall = current.get("wall_seconds")
     if wall is None and status.ended is not None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from runcatalog.record.journal import Point
+from runcatalog.record.journal.metrics import Point
 
 _CASTAGNOLI = 0x82F63B78  # reflected polynomial of CRC-32C
 _FLUSH_BYTES = 1 << 16

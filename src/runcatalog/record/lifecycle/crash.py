@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import IO
 
-from runcatalog.record.journal import open_regular
+from runcatalog.record.journal.files import open_regular
 
 _FATAL = "Fatal Python error: "
 _MAX_BYTES = 1 << 16

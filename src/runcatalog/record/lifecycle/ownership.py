@@ -11,6 +11,7 @@ from pathlib import Path
 
 from runcatalog.record import journal
 from runcatalog.record.errors import OwnershipLost
+from runcatalog.record.journal.files import locked, open_regular
 from runcatalog.record.lifecycle import status
 
 LOCK = "start.lock"  # in the journal
@@ -71,9 +72,9 @@ class Ownership:
         """
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(journal.locked(self._directory / "journal" / LOCK, timeout))
+                stack.enter_context(locked(self._directory / "journal" / LOCK, timeout))
                 # Unlike stat, opening a file on NFS asks the server for its state.
-                with journal.open_regular(self._path) as file:
+                with open_regular(self._path) as file:
                     state = os.fstat(file.fileno())
             except OSError as error:
                 self._lose_if_deleted(error)

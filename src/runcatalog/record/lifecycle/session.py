@@ -10,9 +10,10 @@ import uuid
 from pathlib import Path
 from typing import NamedTuple
 
-from runcatalog.record import journal
 from runcatalog.record.config import Config
 from runcatalog.record.errors import UserError
+from runcatalog.record.journal.files import read_json
+from runcatalog.record.journal.lines import append_line
 from runcatalog.record.lifecycle import out_of_memory, process, status
 from runcatalog.record.lifecycle.ownership import Ownership
 from runcatalog.record.provenance import environment
@@ -106,9 +107,9 @@ def start_session(directory: Path) -> Session:
         "offset": metrics.stat().st_size if metrics.exists() else 0,
         **out_of_memory.counts(),
     }
-    if moved := environment.moved_facts(journal.read_json(directory / "journal" / "run.json")):
+    if moved := environment.moved_facts(read_json(directory / "journal" / "run.json")):
         line["moved"] = moved
-    journal.append_line(path, line)
+    append_line(path, line)
     return session
 
 

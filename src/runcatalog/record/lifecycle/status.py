@@ -10,17 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runcatalog.record.digest import metrics_digest
-from runcatalog.record.journal import (
-    METRICS,
-    SESSIONS,
-    Point,
-    damage,
-    is_session,
-    metrics_digest_of,
-    read_json,
-    read_lines,
-    write_json,
-)
+from runcatalog.record.journal import METRICS, SESSIONS
+from runcatalog.record.journal.damage import damage_of, is_session
+from runcatalog.record.journal.files import read_json, write_json
+from runcatalog.record.journal.lines import read_lines
+from runcatalog.record.journal.metrics import Point, metrics_digest_of
 from runcatalog.record.lifecycle import crash, out_of_memory
 from runcatalog.record.lifecycle.process import boot_id, is_alive, pid_namespace
 from runcatalog.record.lifecycle.signals import (
@@ -68,7 +62,7 @@ def status_of(run_dir: str | os.PathLike[str]) -> Status:
     session = last_session(directory)
     if session is None:
         path = directory / "journal" / SESSIONS
-        raise FileNotFoundError(f"{path}: {damage(path).text() or 'no run was started here'}")
+        raise FileNotFoundError(f"{path}: {damage_of(path).text() or 'no run was started here'}")
     result = read_json(directory / "result.json")
     if result and result.get("session") == session["session"]:
         return Status(result["status"], result["reason"], result["ended"])

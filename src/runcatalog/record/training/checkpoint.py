@@ -20,13 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runcatalog.record.digest import file_digest
 from runcatalog.record.errors import UserError
-from runcatalog.record.journal import (
-    damage_before,
-    difference,
-    read_json,
-    sync_directory,
-    write_json,
-)
+from runcatalog.record.journal.damage import damage_before
+from runcatalog.record.journal.files import read_json, sync_directory, write_json
+from runcatalog.record.journal.metrics import changes_since
 
 if TYPE_CHECKING:
     import torch
@@ -136,7 +132,7 @@ def refuse_damaged_metrics(folder: Path, metrics: Path, hint: str) -> None:
     path, manifest = next(((p, m) for p, m in manifests if m is not None), (folder, {}))
     written = manifest.get("metrics")
     if isinstance(written, dict):
-        lost = difference(metrics, written)
+        lost = changes_since(metrics, written)
     else:  # by an earlier version
         lost = damage_before(metrics, manifest.get("created")).text()
     if lost:

@@ -21,7 +21,7 @@ from runcatalog.record.delivery.mlflow_client import (
     one_line_errors,
     tracking_uri,
 )
-from runcatalog.record.journal import locked
+from runcatalog.record.journal.files import locked
 
 OPEN_AND_WRITE = """
 import sys

@@ -9,7 +9,8 @@ import pytest
 
 from runcatalog import record
 from runcatalog.record.delivery.publish import publish
-from runcatalog.record.journal import read_json, read_points
+from runcatalog.record.journal.files import read_json
+from runcatalog.record.journal.metrics import read_points
 
 
 def stored_points(path, run_id):

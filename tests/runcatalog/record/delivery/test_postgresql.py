@@ -7,7 +7,7 @@ from postgresql import MISSING, PostgreSQL
 from runcatalog import record
 from runcatalog.record.delivery.mlflow_client import MlflowError, connect
 from runcatalog.record.delivery.publish import publish
-from runcatalog.record.journal import read_points
+from runcatalog.record.journal.metrics import read_points
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 

@@ -24,7 +24,10 @@ from runcatalog.record.delivery.hidden_tags import plain_names
 from runcatalog.record.delivery.mlflow_client import MlflowError, connect, shown, tracking_uri
 from runcatalog.record.delivery.publish import Publisher, RunIsBusy, publish
 from runcatalog.record.delivery.tags import run_tags
-from runcatalog.record.journal import HIDDEN, append_line, read_json, read_points
+from runcatalog.record.journal import HIDDEN
+from runcatalog.record.journal.files import read_json, write_json
+from runcatalog.record.journal.lines import append_line
+from runcatalog.record.journal.metrics import read_points
 from runcatalog.record.lifecycle.status import status_of
 from runcatalog.store.sqlite_reader import reader
 
@@ -171,7 +174,7 @@ def test_trials_are_children_of_their_batch_and_a_lost_database_is_filled_again(
     trial = project / "runs" / "trial"
     shutil.copytree(finished, trial)
     facts = read_json(trial / "journal" / "run.json")
-    record.journal.write_json(trial / "journal" / "run.json", facts | {"id": "e" * 32})
+    write_json(trial / "journal" / "run.json", facts | {"id": "e" * 32})
     publish(trial, extra_tags={"mlflow.parentRunId": batch})
     tags = {run.data.tags["run_id"]: run.data.tags for run in runs_of(uri)}
     assert tags["e" * 32]["mlflow.parentRunId"] == batch
@@ -227,7 +230,7 @@ def test_a_run_directory_takes_over_no_run_of_mlflow(project, finished):
     client = MlflowClient(connect(uri).tracking_uri)
     victim = client.create_run("0", tags={"owner": "somebody"}).info.run_id
     path = finished / "journal" / "run.json"
-    record.journal.write_json(path, read_json(path) | {"mlflow_run_id": victim})
+    write_json(path, read_json(path) | {"mlflow_run_id": victim})
     assert publish(finished).mlflow_run_id != victim
     untouched = client.get_run(victim).data
     assert "run_id" not in untouched.tags
@@ -235,7 +238,7 @@ def test_a_run_directory_takes_over_no_run_of_mlflow(project, finished):
     # Nor does the sender of a run whose variable names the run of another.
     client.log_metric(victim, "loss", 1.0)
     path = finished / "journal" / "run.json"
-    record.journal.write_json(path, read_json(path) | {"id": "e" * 32})
+    write_json(path, read_json(path) | {"id": "e" * 32})
     (finished / "journal" / "mlflow.json").unlink()
     assert Publisher(finished, created=victim).send().mlflow_run_id != victim
     assert "run_id" not in client.get_run(victim).data.tags
@@ -405,7 +408,7 @@ def test_a_result_stays_json_whatever_its_metrics_are_called(finished, monkeypat
         "note": "correct-horse-battery",
     }
     content["failed_at"] = {"loss_per_token": 1.23456789}
-    record.journal.write_json(finished / "result.json", content)
+    write_json(finished / "result.json", content)
     publish(
         finished, extra_tags={"search": '{"token": 1.23456789, "said": "correct-horse-battery"}'}
     )

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 import ends_table
-from runcatalog.record.journal import append_line
+from runcatalog.record.journal.lines import append_line
 from runcatalog.record.lifecycle import out_of_memory
 from runcatalog.record.lifecycle.status import last_session, save_kill_evidence, status_of
 from small_disk import small_cgroup

@@ -13,16 +13,19 @@ from collections import Counter
 import pytest
 
 from runcatalog import record
-from runcatalog.record import journal
 from runcatalog.record.errors import OwnershipLost
+from runcatalog.record.journal.damage import damage_of
+from runcatalog.record.journal.files import locked, read_json, write_json
+from runcatalog.record.journal.lines import append_line, read_lines
+from runcatalog.record.journal.metrics import read_points
 from runcatalog.record.lifecycle import session
 from runcatalog.record.lifecycle.status import status_of
 
 
 def age_heartbeat(directory, minutes):
     path = directory / "journal" / "progress.json"
-    beat = journal.read_json(path)
-    journal.write_json(path, beat | {"t": beat["t"] - minutes * 60_000})
+    beat = read_json(path)
+    write_json(path, beat | {"t": beat["t"] - minutes * 60_000})
 
 
 def other_namespace(directory):
@@ -31,9 +34,9 @@ def other_namespace(directory):
     if subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0:
         return command
     path = directory / "journal" / "sessions.jsonl"
-    ((line, _),) = journal.read_lines(path)
+    ((line, _),) = read_lines(path)
     path.unlink()
-    journal.append_line(path, line | {"pid_namespace": "pid:[1]"})
+    append_line(path, line | {"pid_namespace": "pid:[1]"})
     return ["env"]
 
 
@@ -61,8 +64,8 @@ def test_a_suspended_training_that_was_continued_elsewhere_writes_nothing(toy, w
     assert "this process stops and has written nothing more" in errors
     assert content(toy.directory) == before
     assert status_of(toy.directory).status == "FINISHED"
-    assert journal.read_json(toy.directory / "result.json")["session"] == 2
-    points = Counter(p[1:3] for p in journal.read_points(toy.directory / "journal/metrics.jsonl"))
+    assert read_json(toy.directory / "result.json")["session"] == 2
+    points = Counter(p[1:3] for p in read_points(toy.directory / "journal/metrics.jsonl"))
     assert set(points.values()) == {1}
     assert len(points) == 3 * 150 + 1
 
@@ -73,7 +76,7 @@ def _suspended(process, directory):
     wait = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
     assert wait.si_code == os.CLD_STOPPED
     try:
-        with journal.locked(directory / "journal" / "start.lock", timeout=0):
+        with locked(directory / "journal" / "start.lock", timeout=0):
             return True
     except TimeoutError:
         process.send_signal(signal.SIGCONT)
@@ -135,18 +138,18 @@ def test_no_session_begins_while_the_directory_is_owned(run):
             code += "except UserError as error: print(error)"
             done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
             assert "start.lock: locked by a process that starts, saves or ends" in done.stdout
-        assert len(list(journal.read_lines(run.directory / "journal/sessions.jsonl"))) == 1
+        assert len(list(read_lines(run.directory / "journal/sessions.jsonl"))) == 1
         run.finish({})
 
 
 def test_a_lock_is_not_kept_by_a_forked_worker(tmp_path):
-    with journal.locked(tmp_path / "lock"):
+    with locked(tmp_path / "lock"):
         worker = os.fork()
         if not worker:
             time.sleep(60)
             os._exit(0)
     try:
-        with journal.locked(tmp_path / "lock", timeout=0):
+        with locked(tmp_path / "lock", timeout=0):
             pass
     finally:
         os.kill(worker, signal.SIGKILL)
@@ -183,7 +186,7 @@ def test_garbage_after_the_own_session_stops_nothing(run):
         written = run.finish({})
     assert status_of(run.directory).status == "FINISHED"
     assert written["damaged_lines"] == 3
-    assert journal.damage(path).lines == (2, 3, 4)
+    assert damage_of(path).lines == (2, 3, 4)
     path.write_bytes(b"nonsense\n")
     with pytest.raises(FileNotFoundError, match="1 of 1 line cannot be read"):
         status_of(run.directory)

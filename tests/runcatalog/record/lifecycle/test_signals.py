@@ -13,7 +13,9 @@ import pytest
 
 import ends_table
 from runcatalog import record
-from runcatalog.record.journal import append_line, read_json, read_points
+from runcatalog.record.journal.files import read_json
+from runcatalog.record.journal.lines import append_line
+from runcatalog.record.journal.metrics import read_points
 from runcatalog.record.lifecycle.process import boot_id, process_state
 from runcatalog.record.lifecycle.signals import end_from_exception, end_from_exit_status
 from runcatalog.record.lifecycle.status import elapsed, last_session, status_of

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-from runcatalog.record import journal
 from runcatalog.record.delivery.tensorboard import EventFile
 from runcatalog.record.digest import metrics_digest, weights_digest
+from runcatalog.record.journal.files import read_json, write_json
+from runcatalog.record.journal.metrics import MetricsFile, Point, read_points
 
 VALUES = st.floats(allow_nan=True, allow_infinity=True, width=64)
 
@@ -25,22 +26,22 @@ def bits(value):
 def test_first_write_wins_with_exact_values(tmp_path_factory, writes):
     path = tmp_path_factory.mktemp("journal") / "metrics.jsonl"
     expected = {}
-    file = journal.MetricsFile(path)
+    file = MetricsFile(path)
     for number, (name, step, value) in enumerate(writes):
         if number == len(writes) // 2:  # a restart in the middle
             file.close()
-            file = journal.MetricsFile(path)
+            file = MetricsFile(path)
         written = file.append(number, step, {name: value})
         assert bool(written) == ((name, step) not in expected)
         expected.setdefault((name, step), bits(value))
     file.close()
-    read = {(p.name, p.step): bits(p.value) for p in journal.read_points(path)}
+    read = {(p.name, p.step): bits(p.value) for p in read_points(path)}
     assert read == expected
 
 
 def test_an_incomplete_last_line_is_ignored(tmp_path):
     whole = tmp_path / "whole.jsonl"
-    file = journal.MetricsFile(whole)
+    file = MetricsFile(whole)
     for step in range(3):
         file.append(step, step, {"loss": 0.1 * step, "return": -math.inf})
     file.close()
@@ -49,8 +50,8 @@ def test_an_incomplete_last_line_is_ignored(tmp_path):
     for cut in range(last, len(content)):
         path = tmp_path / f"{cut}.jsonl"
         path.write_bytes(content[:cut])
-        assert [point.step for point in journal.read_points(path)] == [0, 0, 1, 1]
-        file = journal.MetricsFile(path)
+        assert [point.step for point in read_points(path)] == [0, 0, 1, 1]
+        file = MetricsFile(path)
         file.append(2, 2, {"loss": 0.2, "return": -math.inf})
         file.close()
         assert path.read_bytes() == content
@@ -59,22 +60,22 @@ def test_an_incomplete_last_line_is_ignored(tmp_path):
 @pytest.mark.parametrize("step", [0.5, -1, -0.5, math.nan, math.inf, "1", None])
 def test_a_step_that_is_not_a_non_negative_integer_is_refused(tmp_path, step):
     """Truncated to an integer it could collide with an existing point."""
-    file = journal.MetricsFile(tmp_path / "metrics.jsonl")
+    file = MetricsFile(tmp_path / "metrics.jsonl")
     with pytest.raises(ValueError, match="a whole number from 0 on"):
         file.append(0, step, {"loss": 1.0})
     file.append(0, np.int64(0), {"loss": 2.0})
     file.append(0, 3.0, {"loss": 3.0})
     file.close()
-    points = journal.read_points(tmp_path / "metrics.jsonl")
+    points = read_points(tmp_path / "metrics.jsonl")
     assert [(point.step, point.value) for point in points] == [(0, 2.0), (3, 3.0)]
 
 
 def test_a_differing_replay_is_counted_but_clocks_may_differ(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    file = journal.MetricsFile(path)
+    file = MetricsFile(path)
     file.append(0, 1, {"loss": 1.0, "time/update": 5.0, "nan": math.nan})
     file.close()
-    file = journal.MetricsFile(path)
+    file = MetricsFile(path)
     assert file.append(1, 1, {"loss": 1.0, "time/update": 6.0, "nan": math.nan}) == {}
     assert file.mismatches == 0
     assert file.append(2, 1, {"loss": math.nextafter(1.0, 2)}) == {}
@@ -87,7 +88,7 @@ def test_a_differing_replay_is_counted_but_clocks_may_differ(tmp_path):
     ["", "a\nb", "a=b", "x" * 251, "../up", "/root", "loss/", "a//b", "./a", "a/./b", "."],
 )
 def test_a_name_that_mlflow_rejects_is_rejected_at_once(tmp_path, name):
-    file = journal.MetricsFile(tmp_path / "metrics.jsonl")
+    file = MetricsFile(tmp_path / "metrics.jsonl")
     with pytest.raises(ValueError, match="metric"):
         file.append(0, 0, {name: 1.0})
     file.close()
@@ -95,15 +96,15 @@ def test_a_name_that_mlflow_rejects_is_rejected_at_once(tmp_path, name):
 
 def test_json_is_replaced_atomically(tmp_path):
     path = tmp_path / "result.json"
-    journal.write_json(path, {"a": 1})
+    write_json(path, {"a": 1})
     with pytest.raises(TypeError):
-        journal.write_json(path, {"a": object()})
-    assert journal.read_json(path) == {"a": 1}
+        write_json(path, {"a": object()})
+    assert read_json(path) == {"a": 1}
     assert [path_.name for path_ in tmp_path.iterdir()] == ["result.json"]
 
 
 def test_tensorboard_reads_the_scalars(tmp_path):
-    points = [journal.Point(1000 + step, step, "loss", step / 3) for step in range(5)]
+    points = [Point(1000 + step, step, "loss", step / 3) for step in range(5)]
     (tmp_path / "events.out.tfevents.1.old").write_bytes(b"torn")
     events = EventFile(tmp_path, points)
     events.append(2000, 5, {"loss": math.nan, "return": 1e300})

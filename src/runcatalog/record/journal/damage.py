@@ -1,0 +1,52 @@
+"""Damaged and missing lines of the journal's files, and fields of a wrong type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from runcatalog.record.journal import METRICS, SESSIONS
+from runcatalog.record.journal.lines import Damage, find_damage, scan
+from runcatalog.record.journal.metrics import is_metrics
+
+
+def damage_of(path: Path) -> Damage:
+    """Return which lines of a JSON lines file are damaged or missing; `Damage()` for a whole or missing file.
+
+    Args:
+        path: The file; in a file with the name of the journal's metrics or sessions, fields are checked too.
+    """
+    return find_damage(path, _USABLE.get(path.name, bool))
+
+
+def damage_before(path: Path, time_ms: Any) -> Damage:
+    """Return the damage of a metrics file before the last good line that is not later than a time.
+
+    Args:
+        path: The file.
+        time_ms: Milliseconds since the epoch; no damage is before anything but a number.
+    """
+    found = damage_of(path)
+    if not found or not isinstance(time_ms, int):
+        return Damage()
+    last = number = missing = lost = 0
+    for place, (record, _, line_number) in enumerate(scan(path), 1):
+        missing += max(0, line_number - number - 1)
+        number = line_number
+        if record is not None and is_metrics(record) and record["t"] <= time_ms:
+            last, lost = place, missing
+    lines = tuple(bad for bad in found.lines if bad < last)
+    return Damage(lines, lost, found.total) if lines or lost else Damage()
+
+
+def is_session(record: dict[str, Any]) -> bool:
+    """Return whether a line of ``sessions.jsonl`` has the fields of a session, of the right types."""
+    whole = all(type(record.get(name)) is int for name in ("session", "started", "pid"))
+    optional = {"offset": int, "earlier_seconds": int | float, "pid_started": int | float}
+    optional |= {"host": str, "boot": str, "pid_namespace": str}
+    return whole and all(
+        isinstance(record[name], kind) for name, kind in optional.items() if name in record
+    )
+
+
+_USABLE = {METRICS: is_metrics, SESSIONS: is_session}
