@@ -240,9 +240,14 @@ def _maximize(headline: Headline, run: RunRecord) -> bool:
 
 def _fits(run: RunRecord, flags: Mapping[str, tuple[values.Scalar, ...]]) -> bool:
     return all(
-        values.flag_text(run.flags.get(flag)) in map(values.flag_text, accepted)
+        any(_is_same(run.flags.get(flag), value) for value in accepted)
         for flag, accepted in flags.items()
     )
+
+
+def _is_same(first: values.Scalar, second: values.Scalar) -> bool:
+    """Return whether two values of a flag are equal: 0 is 0.0, but not False."""
+    return first == second and isinstance(first, bool) == isinstance(second, bool)
 
 
 def _repetitions(value: values.Scalar) -> int:

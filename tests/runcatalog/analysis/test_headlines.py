@@ -45,6 +45,14 @@ def test_flags_select_the_runs(measure, make):
     assert measure(ENTRY + "flags: {lr: [1, 3]}", records).number.value == pytest.approx(0.7 / 3)
 
 
+def test_a_whole_number_selects_the_flag_that_a_script_reads_as_a_float(measure, make):
+    values = [1.0, 0.0, False, "1"]
+    records = [make(n, value=n / 10, seed=n, lr=lr) for n, lr in enumerate(values, 1)]
+    assert measure(ENTRY + "flags: {lr: 1}", records).number.value == pytest.approx(0.1)
+    assert measure(ENTRY + "flags: {lr: 0}", records).number.value == pytest.approx(0.2)
+    assert measure(ENTRY + "flags: {lr: no}", records).number.value == pytest.approx(0.3)
+
+
 def test_one_setting_is_not_mixed_with_another(measure, make):
     records = [
         make(1, value=0.1, seed=1, lr=1e-3, threads=1),
