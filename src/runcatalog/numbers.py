@@ -27,7 +27,7 @@ def number(value: float, digits: int = 4) -> str:
     if value == int(value) and abs(value) < 1e6:
         return minus(str(int(value)))
     text = f"{value:.{digits}g}"
-    if abs(value) >= 10**digits and abs(value) < 1e6:
+    if 10**digits <= abs(float(text)) < 1e6:
         text = f"{value:.0f}"
     return minus(short_exponent(text))
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from runcatalog.analysis import groups, paired, record_numbers
 from runcatalog.analysis.commits import between
+from runcatalog.analysis.differences import MIN_SEEDS, interval_of_difference
 from runcatalog.analysis.paired import Difference
 from runcatalog.model import statistics, values
 from runcatalog.model.errors import CatalogError
@@ -27,7 +28,6 @@ VALUES = 8  # most values of a flag over a batch that are listed
 _MACHINE = ("machine", "gpu", "host_cpu")
 _NONE = "–"
 
-SeedValue = tuple[int | None, dict[str, Any]]  # (seed, value in the form of an objective)
 _COUNTS = ["only A", "only B", "p", "detectable"]
 _DIFFERENCE = ["B − A", *_COUNTS, "method"]
 
@@ -433,10 +433,16 @@ class _Matched:
     failed: tuple[int, int]
 
     @property
-    def values(self) -> tuple[list[SeedValue], list[SeedValue]]:
-        """The values of both by seed."""
-        first, second = ([(r.seed, o) for r, o in side] for side in (self.first, self.second))
+    def values(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The values of both in the form of objectives, by seed."""
+        first, second = ([o for _, o in side] for side in (self.first, self.second))
         return first, second
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether both have the same seeds, each once."""
+        first, second = ([run.seed for run, _ in side] for side in (self.first, self.second))
+        return first == second and None not in first and len(set(first)) == len(first)
 
     @property
     def difference(self) -> Difference | None:
@@ -449,9 +455,10 @@ class _Matched:
             return comparison
         first, second = self.values
         value = statistics.mean(_numbers(second)) - statistics.mean(_numbers(first))
-        is_rate = all(objective.get("kind") == "rate" for _, objective in first + second)
+        interval = interval_of_difference(first, second, paired=self.is_paired)
+        is_rate = all(objective.get("kind") == "rate" for objective in first + second)
         why = f"unpaired: {comparison}" if is_rate else ""  # other metrics have no levels
-        return Difference(value, difference_bounds(first, second), why)
+        return Difference(value, interval, why)
 
 
 def _matched(a: Side, b: Side, metrics: Sequence[str]) -> Iterator[_Matched]:
@@ -494,7 +501,10 @@ def _batch_metrics(a: Side, b: Side, metrics: Sequence[str], cells: int | None) 
         return []
     header = [*names, "metric", "A", "B", *_DIFFERENCE, "failed A", "failed B"]
     lines = terminal.table(header, rows, cells=_indented(cells))
-    legend = "mean [95 % interval over seeds] (seeds); B − A per seed where both have equal seeds"
+    legend = (
+        "mean [95 % interval over seeds] (seeds); B − A per seed where both have equal seeds, "
+        f"its interval from {MIN_SEEDS} seeds on"
+    )
     lines.append("; ".join([legend, *_legend(differences)]))
     return lines + ([f"{equal} more are equal"] if equal else [])
 
@@ -515,33 +525,15 @@ def _scored(trials: Sequence[RunRecord], metric: str) -> list[tuple[RunRecord, d
     return finished
 
 
-def _over_seeds(side: Sequence[SeedValue]) -> str:
+def _over_seeds(side: Sequence[dict[str, Any]]) -> str:
     if not side:
         return _NONE
     mean = terminal.number(statistics.mean(_numbers(side)))
-    return f"{mean}{_interval(statistics.bounds([o for _, o in side]))} ({len(side)})"
+    return f"{mean}{_interval(statistics.bounds(side))} ({len(side)})"
 
 
-def difference_bounds(a: Sequence[SeedValue], b: Sequence[SeedValue]) -> tuple[float, float] | None:
-    """Return the 95 % bootstrap interval of the mean of b minus the mean of a; None for single runs.
-
-    Where both sides have the same seeds, the differences per seed are resampled, otherwise both sides separately.
-
-    Args:
-        a: (seed, objective) of every run of the first side, by seed.
-        b: The same of the second side.
-    """
-    first, second = _numbers(a), _numbers(b)
-    if len(first) < 2 or len(second) < 2:
-        return None
-    seeds = [[seed for seed, _ in side] for side in (a, b)]
-    if seeds[0] == seeds[1] and None not in seeds[0] and len(set(seeds[0])) == len(first):
-        return statistics.bootstrap([y - x for x, y in zip(first, second, strict=True)])
-    return statistics.bootstrap_difference(first, second)
-
-
-def _numbers(side: Sequence[SeedValue]) -> list[float]:
-    return [objective["value"] for _, objective in side]
+def _numbers(side: Sequence[dict[str, Any]]) -> list[float]:
+    return [objective["value"] for objective in side]
 
 
 def _interval(bounds: tuple[float, float] | None) -> str:

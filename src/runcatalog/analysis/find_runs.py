@@ -166,13 +166,14 @@ def as_json(result: QueryResult) -> str:
 
 def as_csv(result: QueryResult) -> str:
     """Return the runs as CSV: facts, the values of the query's names, the objective; without control characters."""
-    titles = [c.title for c in result.columns if c.kind != "field" or c.key not in _FACTS]
+    names = (*_FACTS, *_MORE_FACTS)
+    titles = [c.title for c in result.columns if c.kind != "field" or c.key not in names]
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    header = [*_FACTS, *_MORE_FACTS, *titles, "objective", "value"]
+    header = [*names, *titles, "objective", "value"]
     writer.writerow([printable(name) for name in header])
     for run in _facts(result):
-        facts = ["" if run[name] is None else run[name] for name in (*_FACTS, *_MORE_FACTS)]
+        facts = ["" if run[name] is None else run[name] for name in names]
         queried = [_plain(run["values"][title]) for title in titles]
         objective = run["objective"] or {"name": "", "value": ""}
         row = [*facts, *("" if v is None else v for v in queried), *objective.values()]

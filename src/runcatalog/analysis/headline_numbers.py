@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import statistics as standard
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runcatalog.analysis import best, groups, record_numbers, replication
+from runcatalog.analysis import differences, groups, record_numbers, replication
 from runcatalog.analysis.headlines import Condition, Finding, Headline, is_number
 from runcatalog.model import statistics, values
 from runcatalog.model.errors import CatalogError
@@ -72,11 +73,10 @@ class Measured:
 
     @property
     def ties(self) -> tuple[Number, ...]:
-        """The numbers that are indistinguishable from the best one; see `best.differ`."""
+        """The numbers that are indistinguishable from the best one; see `differences.differ`."""
         first = self.numbers[:1]
-        return tuple(
-            n for n in self.numbers[1:] if not best.differ(first[0].objectives, n.objectives)
-        )
+        others = [n for n in self.numbers[1:] if math.isfinite(n.value)]
+        return tuple(n for n in others if not differences.differ(first[0].objectives, n.objectives))
 
     @property
     def falls_short(self) -> bool:
@@ -137,7 +137,8 @@ class Runs:
             chosen = self._setting(members, headline)
             kept += len(chosen)
             numbers.append(_number(headline, chosen))
-        numbers.sort(key=lambda n: -n.value if maximize else n.value)
+        sign = -1 if maximize else 1
+        numbers.sort(key=lambda n: sign * n.value if math.isfinite(n.value) else math.inf)
         repeated = len(scored) - len(groups.without_repetitions(scored, self._by_id))
         return Measured(headline, tuple(numbers), maximize, len(scored) - repeated - kept)
 
@@ -206,7 +207,7 @@ def _supported(condition: Condition, measured: Mapping[str, Measured]) -> bool:
         return False
     if uncertain:  # a number without an interval is larger or smaller than nothing
         return condition.sign == "~"
-    lower, upper = best.difference(other, (left.value, left.low, left.high))
+    lower, upper = differences.difference(other, (left.value, left.low, left.high))
     above, below = lower > 0, upper < 0
     return {">": above, "<": below, "~": not above and not below}[condition.sign]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from runcatalog.analysis import best
+from runcatalog.analysis import differences
 from runcatalog.model import statistics
 from runcatalog.model.run_record import RunRecord
 
@@ -108,7 +108,7 @@ def _two_runs(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Difference
     # The shares of levels that only one has solved are those of a multinomial, hence negatively correlated.
     correlation = -math.sqrt(p * q / ((1 - p) * (1 - q))) if p * q else 0.0
     shares = [(n / count, *statistics.wilson(n, count)) for n in only]
-    bounds = best.difference(shares[0], shares[1], correlation)
+    bounds = differences.difference(shares[0], shares[1], correlation)
     return Difference(
         q - p, bounds, f"exact McNemar, {count} levels", *only, statistics.mcnemar(*only)
     )

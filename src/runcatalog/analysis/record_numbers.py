@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runcatalog.analysis import best, paired
+from runcatalog.analysis import differences, paired
 from runcatalog.model import statistics
 from runcatalog.model.run_record import RunRecord
 from runcatalog.numbers import is_number
@@ -123,13 +123,15 @@ def bounds_of_difference(first: Side, second: Side) -> tuple[float, float] | Non
     of several from the values of all, see `best`.
     """
     same = first.scale == second.scale
-    few = min(len(first.runs), len(second.runs)) < best.MIN_SEEDS
+    few = min(len(first.runs), len(second.runs)) < differences.MIN_SEEDS
     if same and not (few and len(first.runs) + len(second.runs) > 2):
         comparison = paired.compare(first.runs, second.runs, first.name, second.name)
         if isinstance(comparison, paired.Difference) and comparison.interval:
             return first.scale * comparison.interval[0], first.scale * comparison.interval[1]
     if any(len(side.runs) > 1 for side in (first, second)):
-        ends = best.interval_of_difference(*(objectives(s.runs, s.name) for s in (first, second)))
+        ends = differences.interval_of_difference(
+            *(objectives(s.runs, s.name) for s in (first, second))
+        )
         return (first.scale * ends[0], first.scale * ends[1]) if ends and same else None
     sides = []
     for side in (first, second):
@@ -140,7 +142,7 @@ def bounds_of_difference(first: Side, second: Side) -> tuple[float, float] | Non
         if own is None or own_ends is None:
             return None
         sides.append((side.scale * own, side.scale * own_ends[0], side.scale * own_ends[1]))
-    return best.difference(*sides)
+    return differences.difference(*sides)
 
 
 def objectives(runs: Sequence[RunRecord], name: str) -> list[dict[str, Any]]:

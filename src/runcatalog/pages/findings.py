@@ -10,7 +10,7 @@ from typing import Any
 
 from runcatalog import numbers
 from runcatalog.analysis import record_numbers
-from runcatalog.analysis.best import MIN_SEEDS, differ
+from runcatalog.analysis.differences import MIN_SEEDS, differ
 from runcatalog.analysis.replication import reported_numbers
 from runcatalog.analysis.searches import RANDOM, importance_of
 from runcatalog.model import statistics, values
@@ -206,7 +206,9 @@ def over_settings(data: PageData, operations: Sequence[str]) -> str:
 
 def _reach(grouped: Sequence[Setting]) -> str:
     """Return the lowest and highest mean of settings, what these two differ in, and whether they do."""
-    ordered = sorted(grouped, key=lambda s: s.value or 0.0)
+    ordered = sorted((s for s in grouped if s.value is not None), key=lambda s: s.value or 0.0)
+    if not ordered:
+        return cells.mean_text(grouped[0].objectives)
     ends = ordered[0], ordered[-1]
     low, high = (f"{cells.mean_text(s.objectives)} {cells.interval(s.objectives)}" for s in ends)
     if len(ordered) == 1:

@@ -485,7 +485,7 @@ class Catalog:
             series=self.series,
             reported=self.reported,
             finding=self.finding,
-            folded=lambda title, caller: markdown.fold(markdown.escape(title), caller().strip()),
+            folded=lambda title, caller: markdown.fold(title, caller().strip()),
             value=self.value,
             cell=self.cell,
             difference=self.difference,

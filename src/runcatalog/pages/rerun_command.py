@@ -6,11 +6,16 @@ record's commit: a script of another commit may have other flags.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
+
+import yaml
 
 from runcatalog.analysis import searches
 from runcatalog.model import values
@@ -156,7 +161,24 @@ def typed(value: values.Scalar) -> str:
     """Return a flag's value as it is typed for Guild, without quotes for the shell."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "null" if value is None else values.flag_text(value)
+    if value is None:
+        return "null"
+    text = values.flag_text(value)
+    if isinstance(value, str) and not _is_read_as_text(text):
+        return json.dumps(text, ensure_ascii=False)
+    return text
+
+
+@lru_cache(10_000)
+def _is_read_as_text(text: str) -> bool:
+    """Return whether Guild reads a word as this text, not as YAML or a number as `off`, `2026-11-22`, `nan`."""
+    with contextlib.suppress(ValueError):
+        float(text)
+        return False
+    try:
+        return not text or yaml.safe_load(text) == text
+    except (yaml.YAMLError, ValueError):  # ValueError: such as the date 2026-99-99
+        return True
 
 
 def quoted(value: str) -> str:

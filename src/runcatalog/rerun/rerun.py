@@ -19,7 +19,7 @@ from runcatalog.guild.compat import COMMAND
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import FINISHED, RunRecord
-from runcatalog.model.values import is_cut
+from runcatalog.model.values import flag_text, is_cut
 from runcatalog.pages.rerun_command import typed
 from runcatalog.record.journal.files import read_json
 from runcatalog.record.output.console import last_line
@@ -173,9 +173,9 @@ class Repeater:
         words = {
             name: "" if value is None else typed(value) for name, value in record.flags.items()
         }
-        for name, word in words.items():
+        for name, value in record.flags.items():
             for parent, new in parents.items():
-                if len(word) >= 8 and parent.startswith(word):
+                if len(flag_text(value)) >= 8 and parent.startswith(flag_text(value)):
                     words[name] = new
         operation = Project(root).operations().get(record.operation)
         if operation is None:

@@ -38,7 +38,11 @@ def number(value: float) -> Any:
     if isinstance(value, int):
         return value if abs(value) <= _SAFE else str(value)
     short = values.json_number(value)
-    return int(short) if isinstance(short, float) and short == int(short) < 1e15 else short
+    return (
+        int(short)
+        if isinstance(short, float) and short == int(short) and abs(short) < 1e15
+        else short
+    )
 
 
 def sparse(rows: Sequence[int]) -> list[int]:

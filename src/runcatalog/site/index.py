@@ -8,7 +8,7 @@ from typing import Any
 
 from runcatalog.model import values
 from runcatalog.model.project import Operation, Project
-from runcatalog.model.run_record import RunRecord
+from runcatalog.model.run_record import NOT_OF_SETTING, RunRecord
 from runcatalog.numbers import is_number
 from runcatalog.pages.tables import batch_summary
 from runcatalog.site import columns
@@ -59,6 +59,7 @@ def index(
         },
         "batches": [row for row, r in enumerate(records) if (r.result or {}).get("batch")],
         "flags": _flags(records),
+        "not_of_setting": sorted(NOT_OF_SETTING),
         "metrics": sorted({name for record in records for name in record.metrics}),
         "operations": _operations(project, records),
         "studies": project.ordered_studies(record.study for record in records),

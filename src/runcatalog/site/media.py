@@ -15,6 +15,7 @@ from runcatalog.record.untrusted import inside
 MAX_BYTES = 8 << 20  # of a video or picture
 VIDEOS = (".mp4", ".webm")
 PICTURES = (".gif", ".png", ".jpg", ".jpeg", ".webp")
+FIGURES, COPIES = "data/figures", "data/media"  # folders of the site
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 Media = Mapping[str, Sequence[Path]]  # files by run
@@ -56,19 +57,18 @@ def recorded(home: Path | None, records: Sequence[RunRecord]) -> dict[str, list[
 def _is_shown(path: Path) -> bool:
     return (
         path.suffix.lower() in (*VIDEOS, *PICTURES)
-        and _NAME.fullmatch(path.name) is not None
+        and all(_NAME.fullmatch(name) for name in (path.name, path.parent.name))
         and path.is_file()
         and path.stat().st_size <= MAX_BYTES
     )
 
 
 def place(path: Path, run: str = "") -> str:
-    """Return where a file lies in the site: a figure by its study, a file of a run by the run."""
-    return (
-        f"data/media/{run}/{path.name}"
-        if run
-        else f"data/figures/{path.parent.parent.name}/{path.name}"
-    )
+    """Return where a file lies in the site: a figure by its study, a file of a run by the run and its folder there."""
+    if not run:
+        return f"{FIGURES}/{path.parent.parent.name}/{path.name}"
+    folder = "" if path.parent.name == run else f"{path.parent.name}/"
+    return f"{COPIES}/{run}/{folder}{path.name}"
 
 
 def copy(path: Path, target: Path) -> bool:

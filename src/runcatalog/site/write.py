@@ -94,11 +94,12 @@ class Site:
         for license_ in sorted(ROOM.glob("vendor/*/LICENSE")):
             name = license_.relative_to(ROOM)
             written += write_text(folder / name, license_.read_text(encoding="utf-8"))
-        data, kept = folder / "data", set()
+        data, kept, shown = folder / "data", set(), set()
         for record, content in self._run_pages(run_pages.DIGITS):
             files = self._media(record.run)
             written += sum(media.copy(path, folder / name) for name, path in files.items())
             content |= {"media": list(files)} if files else {}
+            shown |= {folder / name for name in files}
             path = data / "runs" / f"{record.run}.js"
             kept.add(path.name)
             written += write_text(path, _call("runs.receive", record.run, content))
@@ -106,6 +107,11 @@ class Site:
             if path.name not in kept and _RUN_FILE.fullmatch(path.name):
                 path.unlink()
                 written += 1
+        for place in (media.FIGURES, media.COPIES):
+            for path in sorted((folder / place).glob("*/**/*")):
+                if path.is_file() and path not in shown:
+                    path.unlink()
+                    written += 1
         index_, metrics = self._index()
         written += write_text(data / "metrics.js", metrics)
         written += write_text(data / "index.js", index_)

@@ -32,6 +32,7 @@ _MAX_STEP = 1 << 63  # limit of integers in a database
 _REQUIRED = ("run", "operation", "status")
 _NOT_STARTED = ("pending", "staged")
 # Patterns of an objective's name, most likely first, for exports that do not declare one.
+_MOST = 2  # a column of rates with a larger value is in per cent; rates above 1 occur where a source counted wrongly
 _OBJECTIVES = ("objective", "episode_?rewards?$", "episode_?return", "return", "reward", "rate")
 _RATES = ("opening_?rate", "success_?rate", "rate")
 
@@ -73,7 +74,7 @@ class _Layout:
         objective: Header of the objective; "" without metrics.
         result: Header of the outcome line; "" without one.
         host: Header of the host's name; "" without one.
-        percentages: Headers of metrics with a value above 1, which are per cent if they are rates.
+        percentages: Headers of metrics with a value above 2, which are per cent if they are rates.
     """
 
     flags: dict[str, str]
@@ -256,7 +257,7 @@ def _layout(
     if not column_of and "step" in headers:
         scalars = set(metrics)
     metrics = {h: n for h, n in metrics.items() if _is_numeric(path, h, rows, h in scalars)}
-    percentages = {h for h in metrics if any((_number(row[h]) or 0) > 1 for row in rows)}
+    percentages = {h for h in metrics if any((_number(row[h]) or 0) > _MOST for row in rows)}
     return _Layout(
         flags,
         metrics,

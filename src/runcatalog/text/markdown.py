@@ -22,6 +22,7 @@ MAX_RESULT = 600
 UNBROKEN = 40  # characters; longer words may wrap, so that a column does not fill the page
 
 _NUMBERS = re.compile(r"(?:[-−\d.,%\[\] ]|never|of)+")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d\b")
 _SPACES = re.compile(r"\s+")
 _MARKUP = re.compile(r"([\\`*\[\]|~])")
 _UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
@@ -86,16 +87,20 @@ def code(value: object) -> str:
 
 
 def flag_value(value: object) -> str:
-    """Format a flag's value: 5e-3, 0.33, 64 64."""
+    """Format a flag's value: 5e-3, 0.33, 64 64; of more than five significant digits three are shown."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, float) and math.isfinite(value):
-        if value and abs(value) < 0.1:
-            mantissa, exponent = f"{value:.2e}".split("e")
-            mantissa = mantissa.rstrip("0").rstrip(".")
-            return minus(f"{mantissa}e{int(exponent)}")
-        return minus(short_exponent(f"{value:.3g}"))
+        shown = [_flag_number(value, digits) for digits in (3, 4, 5)]
+        return minus(next((text for text in shown if float(text) == value), shown[0]))
     return escape(value if value != "" else "''", 60)
+
+
+def _flag_number(value: float, digits: int) -> str:
+    if value and abs(value) < 0.1:
+        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+    return short_exponent(f"{value:.{digits}g}")
 
 
 def count(number_: float, unit: str) -> str:
@@ -107,7 +112,7 @@ def count(number_: float, unit: str) -> str:
 def computed(value: object) -> str:
     """Escape a cell of a table that a script wrote; one of numbers alone gets separators and minus signs."""
     text = str(value)
-    if _NUMBERS.fullmatch(text):
+    if _NUMBERS.fullmatch(text) and not _DATE.match(text):
         text = re.sub(r"(?<=\d)-(?=\d)", "–", text)  # a range
         text = re.sub(r"-(?=[\d.])", "−", text)
         text = numbers.thousands(re.sub(r"−(?=0(\.0*)?(?![\d.]))", "", text))
@@ -139,5 +144,5 @@ def more(count: int, hint: str = "") -> str:
 
 
 def fold(summary: str, content: str) -> str:
-    """Return folded content; the summary is HTML."""
-    return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
+    """Return folded content, below a summary of plain text."""
+    return f"<details><summary>{html.escape(literal(summary, 400))}</summary>\n\n{content}\n\n</details>"

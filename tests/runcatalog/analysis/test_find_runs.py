@@ -223,6 +223,9 @@ def test_json_and_csv_are_complete_and_strict(make):
     assert [row["best:loss"] for row in rows] == ["2.0", ""]
     assert [row["value"] for row in rows] == ["0.5", ""]
     assert json.loads(find_runs.as_json(find_runs.find_runs(MemoryReader([run]), "lr>1"))) == []
+    queried = find_runs.find_runs(MemoryReader([run]), "machine!=x or commit!=y or wall_seconds<5")
+    header = find_runs.as_csv(queried).partition("\n")[0].split(",")
+    assert len(set(header)) == len(header)
 
 
 @pytest.mark.parametrize("form", [find_runs.as_csv, find_runs.as_json])

@@ -1,5 +1,6 @@
 """Headlines of reported.yml: their numbers against plain arithmetic, and what is wrong in an entry."""
 
+import math
 import statistics
 from pathlib import Path
 
@@ -144,6 +145,18 @@ def test_how_many_seeds(measure, project, make):
 def test_a_result_that_is_not_replicated(measure, make, reported: str, value: float, short: bool):
     records = [make(1, value=value, seed=1)]
     assert measure(ENTRY + f"unit: '%'\n    reported: {reported}", records).falls_short is short
+
+
+def test_a_setting_without_a_number_is_neither_best_nor_a_tie(measure, make):
+    rates = {1: 0.3, 2: math.nan, 3: 0.9}
+    records = [
+        make(10 * lr + seed, value=rate + seed / 1000, seed=seed, lr=lr)
+        for lr, rate in rates.items()
+        for seed in (1, 2, 3)
+    ]
+    measured = measure(ENTRY + "statistic: best lr", records)
+    assert measured.number.value == pytest.approx(0.902)
+    assert measured.ties == ()
 
 
 def test_fewer_may_be_better(measure, make):

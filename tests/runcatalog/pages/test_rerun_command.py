@@ -5,6 +5,7 @@ import shlex
 import subprocess
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,6 +46,17 @@ def test_a_command_has_every_flag_of_the_record_the_seed_last():
     assert command(operation, record(changed)) == words(
         seed="7", video="no", size="8 4", note="", none="null"
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["off", "yes", "007", "1.10", "2026-11-22", "~", "nan", "1_0", "a: b", "[1, 2]", "'quoted'", "64 64", "", "C:/x"],
+)  # fmt: skip
+def test_a_text_is_typed_as_guild_reads_it(text):
+    from guild import flag_util
+
+    assert flag_util.decode_flag_val(rerun_command.typed(text)) == text
+    assert flag_util.decode_flag_val(rerun_command.typed(text), "string") == text
 
 
 def test_a_batch_has_lists(make):

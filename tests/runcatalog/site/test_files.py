@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -101,6 +102,8 @@ def test_figures_videos_and_pictures_of_a_run(browser, shell, make):
     directory = shell.root.parent / "guild/runs" / sweep[0].run
     (directory / "videos").mkdir(parents=True)
     (directory / "videos/door.mp4").write_bytes(b"\0" * 9)
+    (directory / "more").mkdir()
+    (directory / "more/door.mp4").write_bytes(b"\1" * 9)
     (directory / "rooms.png").write_bytes(b"\0")
     (directory / "a b.png").write_bytes(b"\0")  # no plain name
     shell.catalog("site --media")
@@ -112,13 +115,18 @@ def test_figures_videos_and_pictures_of_a_run(browser, shell, make):
     assert shown == [
         "data/figures/toy/sweep.svg",
         f"data/media/{run}/rooms.png",
-        f"data/media/{run}/door.mp4",
+        f"data/media/{run}/more/door.mp4",
+        f"data/media/{run}/videos/door.mp4",
     ]
     assert all((shell.root / "site" / path).is_file() for path in shown)
     browser.go(page, f"#/run/{sweep[1].run}")
     assert page.locator(".media img").count() == 1
     browser.go(page, "#/run/ba7c")
     assert page.locator(".media img").count() == 1
+    shutil.rmtree(directory / "more")
+    shell.catalog("site --media")
+    assert not (shell.root / "site" / shown[2]).exists()
+    assert (shell.root / "site" / shown[3]).exists()
 
 
 def test_files_outside_of_a_run_are_not_published(tmp_path, make):

@@ -1,5 +1,6 @@
 """Numbers and intervals in the browser are those of the pages."""
 
+import json
 import math
 import random
 
@@ -7,10 +8,11 @@ import numpy as np
 import pytest
 
 from runcatalog import numbers
+from runcatalog.analysis import groups
 from runcatalog.model import statistics, values
 from runcatalog.record.evaluation import level_outcomes, outcomes_of
 from runcatalog.record.output import outcome
-from runcatalog.site import index
+from runcatalog.site import columns, index
 from runcatalog.text import markdown
 
 
@@ -75,6 +77,9 @@ def test_texts_of_numbers_are_those_of_the_pages(browser, site_of):
         100000.0,
         1e-4,
         9.9995,
+        9999.6,
+        0.9995,
+        0.02512,
         123456789.0,
     ]
     page = browser.open(site_of([]))
@@ -82,7 +87,20 @@ def test_texts_of_numbers_are_those_of_the_pages(browser, site_of):
         numbers.number(x) for x in floats
     ]
     texts = [values.flag_text(x) for x in (*floats, True, False, None, "", "64 64", 7, -12)]
-    texts += ["1.10", "007", "-0", "123456e7", "5e-3", "1.0e-05", "1E5", ".5", "5.", "+5", "0.05"]
+    texts += [
+        "1024.5",
+        "1.10",
+        "007",
+        "-0",
+        "123456e7",
+        "5e-3",
+        "1.0e-05",
+        "1E5",
+        ".5",
+        "5.",
+        "+5",
+        "0.05",
+    ]
     assert page.evaluate("v => v.map(formats.flag)", texts) == [
         markdown.flag_value(values.parse_flag(text)) for text in texts
     ]
@@ -92,4 +110,19 @@ def test_texts_of_numbers_are_those_of_the_pages(browser, site_of):
     assert page.evaluate("v => v.map(formats.duration)", seconds) == [
         numbers.duration(s) for s in seconds
     ]
+    assert page.evaluate("() => formats.number(999.6, 3)") == numbers.number(999.6, 3)
     assert page.evaluate("() => formats.number(NaN)") == numbers.number(math.nan)
+
+
+def test_settings_are_those_of_the_pages(browser, site_of, make):
+    alike = [make(n, value=0.5, seed=n, threads=n, video=n > 1) for n in (1, 2)]
+    others = [make(n, value=0.5, seed=1, lr=n, **{"save-name": str(n)}) for n in (3, 4)]
+    page = browser.open(site_of([*alike, *others]))
+    shown = page.evaluate("runs_ => runs_.map((rows) => settings.varying(rows))", [[0, 1], [2, 3]])
+    assert shown == [groups.varying(alike), groups.varying(others)]
+
+
+@pytest.mark.parametrize("value", [-1e20, 1e20, -3.0, 1e15, -1e300])
+def test_a_number_of_any_size_is_written(value):
+    assert columns.number(value) == value
+    assert len(json.dumps(columns.number(value))) < 25

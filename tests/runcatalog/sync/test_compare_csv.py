@@ -124,6 +124,20 @@ def test_the_unit_of_a_rate_is_that_of_its_column(tmp_path):
     assert sorted(rate["value"] for rate in rated) == [0.4, 1.0]
 
 
+def test_a_rate_that_a_source_counted_too_high_does_not_make_the_others_per_cent(tmp_path):
+    path = tmp_path / "c.csv"
+    path.write_text(
+        "run,operation,started,time,status,label,step,reward,success_rate\n"
+        + "".join(
+            f"{i}a1b2c3d,t,2026-01-01 00:00:00,0:01:00,completed,,1,7,{rate}\n"
+            for i, rate in enumerate((0.97, 1.01))
+        )
+    )
+    _, trials = summary_and_trials(path)
+    rates = [t.result["objective"]["also"][0]["value"] for t in trials]
+    assert sorted(rates) == [0.97, 1.01]
+
+
 def test_a_missing_objective_is_named():
     with pytest.raises(CatalogError, match="no metric 'x'; metrics: Episode_rewards"):
         compare_csv.records(SMALL, Options("door", objective="x"))

@@ -94,7 +94,8 @@ def test_code_is_code_or_escaped(value):
     [
         (5e-3, "5e-3"), (1e-2, "1e-2"), (1e-4, "1e-4"), (0.33, "0.33"), (0.0027, "2.7e-3"),
         (64, "64"), ("64 64", "64 64"), (True, "yes"), (None, "none"), (-0.5, "−0.5"), ("", "''"),
-        (2.0, "2"), (0.0, "0"), (1e20, "1e20"),
+        (2.0, "2"), (0.0, "0"), (1e20, "1e20"), (0.9995, "0.9995"), (1024.5, "1024.5"),
+        (0.00251, "2.51e-3"), (0.02512, "2.512e-2"), (1 / 3, "0.333"), (0.0027182818, "2.72e-3"),
     ],
 )  # fmt: skip
 def test_flag_values(value, expected):
@@ -106,6 +107,7 @@ def test_flag_values(value, expected):
     [
         (7696, "7696"), (7890.53, "7891"), (-9841083.0, "−9.841e6"), (0.12345, "0.1235"),
         (float("nan"), "NaN"), (float("-inf"), "−∞"), (123456.7, "123457"), (0.0, "0"),
+        (9999.6, "10000"), (999999.7, "1e6"),
     ],
 )  # fmt: skip
 def test_numbers(value, expected):
@@ -148,8 +150,13 @@ def test_counts():
         ("1234.5", "1,234.5"),
         ("0.12345", "0.12345"), ("200,000, 10,000", "200,000, 10,000"), ("02410825", "02410825"),
         ("92450312", "92450312"),
-        ("run 1748", "run 1748"), ("a-1", "a-1"),
+        ("run 1748", "run 1748"), ("a-1", "a-1"), ("2026-11-22", "2026-11-22"),
     ],
 )  # fmt: skip
 def test_numbers_that_a_script_wrote(written, shown):
     assert markdown.computed(written) == shown
+
+
+def test_a_summary_is_text():
+    shown = markdown.fold("solved [%], <b>", "x")
+    assert shown.startswith("<details><summary>solved [%], &lt;b&gt;</summary>")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runcatalog.analysis import best as ranking
+from runcatalog.analysis import differences
 from runcatalog.model import values
 from runcatalog.model.run_record import FAILED, KILLED
 from runcatalog.numbers import is_number
@@ -61,7 +61,7 @@ def lines(data: PageData, operations: Sequence[str], x: str, y: str) -> list[Lin
     found = []
     for name, line in by_line.items():
         columns = sorted(line, key=values.sort_key)
-        first, tied = ranking.best([line[c].objectives for c in columns])
+        first, tied = differences.best([line[c].objectives for c in columns])
         best = columns[first] if first >= 0 else None
         found.append(Line(name, line, best, tuple(columns[i] for i in tied)))
     return found

@@ -37,7 +37,7 @@ def details(data: PageData, operations: Sequence[str], folded: bool = True) -> s
                 name_cells = [title, data.id_cell(head.run)]
                 computed.append(
                     (
-                        tuple(map(markdown.escape, table_data["columns"])),
+                        tuple(map(str, table_data["columns"])),
                         name_cells,
                         table_data.get("rows", []),
                     )
@@ -51,7 +51,8 @@ def details(data: PageData, operations: Sequence[str], folded: bool = True) -> s
             if widest[shape] == columns
             for line in _lines(columns, shape, name_cells, rows)
         ]
-        table = markdown.table([setting_table.SETTING, setting_table.ID, *columns], lines)
+        shown = map(markdown.escape, columns)
+        table = markdown.table([setting_table.SETTING, setting_table.ID, *shown], lines)
         if folded and len(lines) > UNFOLDED:
             table = markdown.fold(f"{len(lines)} lines: {', '.join(columns)}", table)
         sections.append(table)

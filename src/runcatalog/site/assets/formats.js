@@ -8,11 +8,17 @@ const formats = {
     if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
     if (Number.isInteger(value) && Math.abs(value) < 1e6) return formats.minus(String(value));
     const size = Math.abs(value);
-    if (size >= 10 ** digits && size < 1e6) return formats.minus(value.toFixed(0));
+    const rounded = Number(size.toPrecision(digits));
+    if (rounded >= 10 ** digits && rounded < 1e6) return formats.minus(String(formats.whole(value)));
     const exponent = size === 0 ? 0 : Math.floor(Math.log10(size));
     const text =
       exponent < -4 || exponent >= digits ? value.toExponential(digits - 1) : value.toPrecision(digits);
     return formats.minus(formats.short(text));
+  },
+
+  // The nearest whole number; of two equally near the even one.
+  whole(value) {
+    return value - Math.floor(value) === 0.5 ? 2 * Math.round(value / 2) : Math.round(value);
   },
 
   // Without trailing zeros and without the exponent's plus sign.
@@ -88,12 +94,10 @@ const formats = {
     if (value === null) return "none";
     if (value === "") return "''";
     if (typeof value !== "number" || !columns.isFloat(text)) return text;
-    if (value !== 0 && Math.abs(value) < 0.1) return formats.minus(formats.short(value.toExponential(2)));
-    return formats.minus(formats.short(formats.general(value)));
-  },
-
-  // Three significant digits, in exponential form above 1000.
-  general(value) {
-    return Math.abs(value) >= 999.5 ? value.toExponential(2) : value.toPrecision(3);
+    const isSmall = value !== 0 && Math.abs(value) < 0.1;
+    const shown = [3, 4, 5].map((digits) =>
+      formats.short(isSmall ? value.toExponential(digits - 1) : value.toPrecision(digits)),
+    );
+    return formats.minus(shown.find((each) => Number(each) === value) ?? shown[0]); // of sampled values three digits
   },
 };

@@ -1,13 +1,12 @@
 "use strict";
-// Settings: runs of equal flags, which differ in their seed alone. As `runcatalog.analysis.groups`.
+// Settings: runs of equal flags, but for the seed and flags that do not change what a run computes. As
+// `runcatalog.analysis.groups`.
 
 const settings = {
-  NOT_COMPARED: new Set(["seed", "resume", "save-name", "save_name"]), // do not change what a run computes
-
-  // Return the names of the flags in which runs differ, except the seed.
+  // Return the names of the flags in which the settings of runs differ.
   varying(rows) {
     return [...runs.flags.keys()].filter(
-      (name) => !settings.NOT_COMPARED.has(name) && new Set(rows.map((row) => runs.flag(row, name))).size > 1,
+      (name) => !runs.facts.not_of_setting.includes(name) && new Set(rows.map((row) => runs.flag(row, name))).size > 1,
     );
   },
 

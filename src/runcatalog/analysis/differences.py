@@ -1,4 +1,4 @@
-"""Which of several settings is best, and which are indistinguishable from it: intervals of differences."""
+"""Intervals of differences of settings: which is best, and which are indistinguishable from it."""
 
 from __future__ import annotations
 
@@ -38,19 +38,29 @@ def differ(first: Objectives, second: Objectives) -> bool:
     return bounds is not None and not bounds[0] <= 0 <= bounds[1]
 
 
-def interval_of_difference(first: Objectives, second: Objectives) -> tuple[float, float] | None:
-    """Return the 95 % interval of the mean of `second` minus the mean of `first`, unpaired.
+def interval_of_difference(
+    first: Objectives, second: Objectives, *, paired: bool = False
+) -> tuple[float, float] | None:
+    """Return the 95 % interval of the mean of `second` minus the mean of `first`.
 
-    The percentile bootstrap over seeds; None with fewer than MIN_SEEDS of them or a value that is not finite.
+    The percentile bootstrap over seeds; None with fewer than MIN_SEEDS of them or a value that is not finite. Where
+    successes were counted, it is at least as wide as that of as many games as `statistics.trials` says.
+
+    Args:
+        first, second: Objectives of the seeds of each side.
+        paired: Both have the same seeds in the same order: their differences are resampled, otherwise each side.
     """
     if min(len(first), len(second)) < MIN_SEEDS:
         return None
     a, b = ([o["value"] for o in s] for s in (first, second))
     if not all(map(math.isfinite, [*a, *b])):
         return None
-    low, high = statistics.bootstrap_difference(a, b)
-    counts = [sum(statistics.counted(o) for o in s) for s in (first, second)]
-    if not all(statistics.counted(o) for o in (*first, *second)):
+    if paired:
+        low, high = statistics.bootstrap([y - x for x, y in zip(a, b, strict=True)])
+    else:
+        low, high = statistics.bootstrap_difference(a, b)
+    counts = [statistics.trials(s) for s in (first, second)]
+    if not all(counts):
         return low, high
     # A few seeds that happen to agree give too narrow an interval: it is at least as wide as Newcombe's of the pooled
     # counts (Newcombe 1998, Statistics in Medicine 17, 873-890, method 10).

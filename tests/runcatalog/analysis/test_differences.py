@@ -2,9 +2,11 @@
 
 import random
 
+import numpy as np
 import pytest
 
-from runcatalog.analysis.best import best, differ, interval_of_difference
+from runcatalog.analysis.differences import best, differ, interval_of_difference
+from runcatalog.record.evaluation import level_outcomes, outcomes_of
 
 
 def objectives(values, count=0, goal="max"):
@@ -67,3 +69,25 @@ def test_the_interval_of_a_difference_is_at_least_as_wide_as_that_of_the_counts(
     # Newcombe 1998, method 10, for 12 and 15 of 15: Wilson intervals [0.548, 0.930] and [0.796, 1].
     assert (low, high) == pytest.approx((0.2 - 0.2416, 0.2 + 0.2519), abs=2e-3)
     assert interval_of_difference(first[:2], second) is None
+
+
+def test_games_on_few_levels_count_as_few():
+    """20 games on a level that is always or never solved are worth one."""
+
+    def solved(levels):
+        success = np.tile(np.arange(50)[:, None] < levels, (1, 20))
+        outcomes = outcomes_of({"outcomes": [level_outcomes(range(50), {"x": success})]})
+        rates = objectives([levels / 50] * 3, count=success.size)
+        return [rate | {"outcomes": outcomes} for rate in rates]
+
+    low, high = interval_of_difference(solved(25), solved(30))
+    # Newcombe 1998, method 10, for 25 and 30 of 50.
+    assert (low, high) == pytest.approx((-0.092, 0.282), abs=2e-3)
+    assert best([solved(25), solved(30)]) == (1, [0])
+
+
+def test_with_equal_seeds_their_differences_are_resampled():
+    first = objectives([0.0, 10.0, 20.0, 30.0])
+    second = objectives([1.0, 11.0, 22.0, 31.0])
+    assert interval_of_difference(first, second, paired=True) == pytest.approx((1.0, 1.75))
+    assert not differ(first, second)
