@@ -81,6 +81,22 @@ def store_of(options: argparse.Namespace) -> Store:
     return Store(options.tracking_uri)
 
 
+def reader_of(options: argparse.Namespace) -> Reader:
+    """Return a reader of MLflow's runs.
+
+    Raises:
+        CatalogError: --tracking-uri names a database that does not exist.
+    """
+    from runcatalog.record.delivery.mlflow_client import sqlite_path, tracking_uri
+    from runcatalog.store.sqlite_reader import reader
+
+    uri = options.tracking_uri
+    path = sqlite_path(tracking_uri(uri)) if uri else None
+    if path is not None and not path.exists():
+        raise CatalogError(f"--tracking-uri {uri}: there is no such database")
+    return reader(uri)
+
+
 def runs_of(options: argparse.Namespace, *, all_projects: bool = False) -> Reader:
     """Return a reader of the runs in MLflow that a command can show, and of the committed records.
 
@@ -89,10 +105,9 @@ def runs_of(options: argparse.Namespace, *, all_projects: bool = False) -> Reade
         all_projects: Whether to read the runs of other projects in MLflow too, as always outside of a project.
     """
     from runcatalog.store.committed_runs import WithCommitted
-    from runcatalog.store.sqlite_reader import reader
     from runcatalog.sync.ownership import OwnRuns
 
-    source = reader(options.tracking_uri)
+    source = reader_of(options)
     try:
         project = Project.find()
     except CatalogError:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runcatalog.cli.common import Commands, progress_printer, selected_runs
+from runcatalog.cli.common import Commands, progress_printer, reader_of, selected_runs
 from runcatalog.model.project import Project
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ def sync(options: argparse.Namespace) -> int:
 
 def export(options: argparse.Namespace) -> int:
     """catalog export"""
-    from runcatalog.store.sqlite_reader import reader
     from runcatalog.sync import exports
     from runcatalog.sync.ownership import own
     from runcatalog.sync.sync import project_lock
@@ -53,7 +52,7 @@ def export(options: argparse.Namespace) -> int:
     project = Project.find()
     folder = Path(options.to) if options.to else project.records
     with project_lock(project):
-        source = reader(options.tracking_uri)
+        source = reader_of(options)
         stored = source.runs(deleted=True)
         live = [run for run in stored if not run.deleted]
         selected = own(project, source.uri, live)
@@ -95,7 +94,6 @@ def forget(options: argparse.Namespace) -> int:
     from runcatalog.model.run_record import MAX_TEXT
     from runcatalog.store.client import Store
     from runcatalog.store.run_rows import mark_tags
-    from runcatalog.store.sqlite_reader import reader
     from runcatalog.sync.ownership import OwnRuns
     from runcatalog.sync.sync import project_lock
 
@@ -107,7 +105,7 @@ def forget(options: argparse.Namespace) -> int:
         raise CatalogError(f"--why: {len(why):,} characters; at most {MAX_TEXT:,} are kept")
     with project_lock(project):
         records = committed_records(project) if project.records.is_dir() else []
-        stored = OwnRuns(project, reader(options.tracking_uri)).runs()
+        stored = OwnRuns(project, reader_of(options)).runs()
         known = {run.run: run.record for run in stored} | {r.run: r for r in records}
         chosen = [_known_run(known, name) for name in options.runs]
         # A trial that is marked already keeps its own reason.

@@ -8,7 +8,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from runcatalog.cli.common import Commands, committed_records, runs_of, selected_runs
+from runcatalog.cli.common import Commands, committed_records, reader_of, runs_of, selected_runs
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import CATALOG_FILE, LOCAL_FILE, Project
 
@@ -25,7 +25,6 @@ def render(options: argparse.Namespace) -> int:
     from runcatalog.pages import local_page
     from runcatalog.pages.check import lost_rows
     from runcatalog.pages.render import write
-    from runcatalog.store.sqlite_reader import reader
 
     project = Project.find()
     records = committed_records(project)
@@ -41,7 +40,7 @@ def render(options: argparse.Namespace) -> int:
     if not changed:
         print(f"{CATALOG_FILE} is up to date")
     if not options.records:
-        local = local_page.not_exported(project, reader(options.tracking_uri), records)
+        local = local_page.not_exported(project, reader_of(options), records)
         _print_written(local_page.write(project, records, local, links))
         if local:
             runs = "1 run is" if len(local) == 1 else f"{len(local)} runs are"
@@ -119,6 +118,8 @@ def row(options: argparse.Namespace) -> int:
 
 def _require(record: RunRecord, requirement: str) -> None:
     """Raise CatalogError unless a metric of a run is at least a number; requirement: `opening_rate=0.95`."""
+    from runcatalog.query.fields import suggestion
+
     match = re.fullmatch(r"(.+?)>?=(.+)", requirement)
     try:
         name, least = (match[1], float(match[2])) if match else ("", 0.0)
@@ -126,13 +127,17 @@ def _require(record: RunRecord, requirement: str) -> None:
         name = ""
     if not name:
         raise CatalogError(f"--require {requirement}: METRIC=NUMBER is expected")
+    if (record.result or {}).get("batch"):
+        raise CatalogError(f"{record.id8} is a batch: --require takes a run")
     objective = record.objective or {}
     metrics = (record.result or {}).get("metrics")
-    value = metrics.get(name) if isinstance(metrics, dict) else None
-    if objective.get("name") == name:
-        value = objective["value"]
-    elif name in record.metrics:
-        value = record.metrics[name].last
+    known = dict(metrics) if isinstance(metrics, dict) else {}
+    known |= {each: metric.last for each, metric in record.metrics.items()}
+    if objective:
+        known[objective["name"]] = objective["value"]
+    if name not in known:
+        raise CatalogError(f"run {record.id8} has no metric {name}{suggestion(name, known)}")
+    value = known[name]
     if not isinstance(value, int | float) or not value >= least:
         shown = f"{value:g}" if isinstance(value, int | float) else "missing"
         raise CatalogError(f"run {record.id8}: {name} is {shown}, at least {least:g} is required")

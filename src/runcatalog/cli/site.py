@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runcatalog.cli.common import Commands, committed_records
+from runcatalog.cli.common import Commands, committed_records, reader_of
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Project
 
@@ -26,11 +27,13 @@ INTERVAL = 5.0  # s between two looks for new runs
 
 def site(options: argparse.Namespace) -> int:
     """catalog site"""
-    from runcatalog.site import media
+    from runcatalog.site import media, write
 
     project = Project.find()
     if options.one_file and options.watch:
         raise CatalogError("--one-file writes the page once: it has no --watch")
+    target = Path(options.to or project.root / (ONE_FILE if options.one_file else FOLDER))
+    (write.check_file if options.one_file else write.check_folder)(target)
     # Drawn by `catalog render` from the committed records alone, so they stay the same while runs go on.
     figures = {} if options.one_file else media.figures(project, committed_records(project))
 
@@ -38,11 +41,10 @@ def site(options: argparse.Namespace) -> int:
         return _site(project, options, figures)
 
     if options.one_file:
-        return _write_one_file(current(), Path(options.to or project.root / ONE_FILE))
-    folder = Path(options.to or project.root / FOLDER)
-    _write_folder(current(), folder)
+        return _write_one_file(current(), target)
+    _write_folder(current(), target)
     if options.watch:
-        _watch(current, folder, options.watch)
+        _watch(current, target, options.watch)
     return 0
 
 
@@ -68,10 +70,9 @@ def _local(
     """Return the runs of this machine without an up-to-date record, by id."""
     from runcatalog.model.marks import with_marks
     from runcatalog.pages.local_page import not_exported
-    from runcatalog.store.sqlite_reader import reader
 
     committed = {record.run: record for record in records}
-    runs = not_exported(project, reader(options.tracking_uri), records)
+    runs = not_exported(project, reader_of(options), records)
     return {r.run: with_marks(r, committed.get(r.run)) for r in runs}
 
 
@@ -87,8 +88,6 @@ def _write_folder(site: Site, folder: Path) -> None:
 
 
 def _write_one_file(site: Site, path: Path) -> int:
-    if path.is_dir():
-        raise CatalogError(f"{path} is a folder: with --one-file, -o names a file")
     site.one_file(path)
     print(
         f"{os.path.relpath(path)} of {len(site.records)} runs and batches: {path.stat().st_size / 1e6:.1f} MB"
@@ -111,10 +110,10 @@ def _watch(current: Callable[[], Site], folder: Path, interval: float) -> None:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0.1 <= seconds <= 86400:
-        raise argparse.ArgumentTypeError(f"0.1 to 86400 seconds are expected, not {text}")
-    return seconds
+    with contextlib.suppress(ValueError):
+        if 0.1 <= (seconds := float(text)) <= 86400:
+            return seconds
+    raise argparse.ArgumentTypeError(f"0.1 to 86400 seconds are expected, not {text}")
 
 
 def add(commands: Commands) -> None:

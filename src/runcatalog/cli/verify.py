@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from runcatalog.cli.common import Commands, committed_records, progress_printer
+from runcatalog.cli.common import Commands, committed_records, progress_printer, reader_of
 from runcatalog.model.project import Project
 
 if TYPE_CHECKING:
@@ -37,10 +37,9 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def _compare(project: Project, home: Path | None, options: argparse.Namespace) -> Report:
-    from runcatalog.store.sqlite_reader import reader
     from runcatalog.sync.verify import verify as compare
 
-    source = reader(options.tracking_uri)
+    source = reader_of(options)
     line = progress_printer(options)
     return compare(project, source, home, committed_records(project), line)
 

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-import yaml
-
 from runcatalog.analysis import searches
 from runcatalog.model import values
 from runcatalog.model.project import Operation
@@ -172,6 +170,8 @@ def typed(value: values.Scalar) -> str:
 @lru_cache(10_000)
 def _is_read_as_text(text: str) -> bool:
     """Return whether Guild reads a word as this text, not as YAML or a number as `off`, `2026-11-22`, `nan`."""
+    import yaml
+
     with contextlib.suppress(ValueError):
         float(text)
         return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -19,13 +20,17 @@ from runcatalog.guild import child_environment, elsewhere
 from runcatalog.guild.compat import BATCH
 from runcatalog.guild.runs import BATCH_RUN
 from runcatalog.guild.side_by_side import Started, run_side_by_side
+from runcatalog.record.config import REFUSED
+from runcatalog.record.journal.files import read_json
 from runcatalog.record.lifecycle.signals import die_with_parent
 from runcatalog.search import report, trials
 from runcatalog.search.core import is_value
 from runcatalog.search.space import SearchError
 from runcatalog.search.trials import Objective, Trial, own_objective
+from runcatalog.text import terminal
 
 SHOWN_TRIALS = 20  # in the table at the end
+SHOWN_FAILED = 5
 
 
 class Progress:
@@ -84,9 +89,26 @@ class Progress:
         print(f"batch: {finished} of {self._count} trials finished")
         for line in report.table(ended, objective, SHOWN_TRIALS) if objective else ():
             print(line)
-        if is_stopped:
+        failed = [number for number, status in sorted(self._statuses.items()) if status]
+        for number in failed[:SHOWN_FAILED]:
+            run = self._runs[number]
+            print(
+                f"  trial {number} failed: {_reason(run)}; again: guild run --restart {run.id[:8]}"
+            )
+        if len(failed) > SHOWN_FAILED:
+            print(f"  {len(failed) - SHOWN_FAILED} more failed")
+        if is_stopped or self.have_all_failed:
             print(f"  to run the remaining trials: guild run --restart {self._batch.id[:8]} -y")
-        print(f"  to show it: catalog sync && catalog row {self._batch.id[:8]}", flush=True)
+        # A trial whose flags were refused has no row, and a single one has none of a batch.
+        rows = [run.id for run in self._runs.values() if not run.get(REFUSED)]
+        if rows:
+            shown = self._batch.id if len(rows) > 1 else rows[0]
+            print(f"  to show it: catalog sync && catalog row {shown[:8]}", flush=True)
+
+    @property
+    def have_all_failed(self) -> bool:
+        """Whether trials were started and none has finished."""
+        return bool(self._runs) and not any(map(_has_finished, self._runs.values()))
 
     def _ended(self) -> tuple[list[Trial], Objective | None]:
         """Return the finished trials, and the objective of their values; None without a value."""
@@ -137,9 +159,20 @@ def _has_finished(trial_run: Any) -> bool:
     return trial_run.get("exit_status") == 0
 
 
+def _reason(trial_run: Any) -> str:
+    """Return why a trial failed, in one line."""
+    if trial_run.get(REFUSED):
+        return "its flags were refused"
+    reason = (read_json(Path(trial_run.dir) / "result.json") or {}).get("reason")
+    return terminal.clean(str(reason or f"exit status {trial_run.get('exit_status')}"))
+
+
 @contextlib.contextmanager
-def _reporting() -> Iterator[None]:
-    """Let Guild's batch processor report its trials, and with $ENGINE run them elsewhere."""
+def _reporting() -> Iterator[list[Progress]]:
+    """Let Guild's batch processor report its trials, and with $ENGINE run them elsewhere.
+
+    Yields a list, which has the progress once the batch has trials.
+    """
     from runcatalog.guild.compat import batch_util
 
     handle, start, run, init = (
@@ -174,7 +207,7 @@ def _reporting() -> Iterator[None]:
     batch_util.handle_trials, batch_util.start_trial_run = handle_trials, start_trial_run
     batch_util._run_trials, batch_util._init_trial_runs = run_trials, init_trial_runs
     try:
-        yield
+        yield progress
         is_stopped = False
     finally:
         batch_util.handle_trials, batch_util.start_trial_run = handle, start
@@ -280,8 +313,10 @@ def main() -> None:
     from runcatalog.guild.compat import batch_util
 
     try:
-        with _reporting():
+        with _reporting() as progress:
             import_module(BATCH).main()
+        if progress and progress[0].have_all_failed:
+            sys.exit(1)  # and Guild keeps the batch, which can be restarted
     except SystemExit as end:
         batch_util.handle_system_exit(end)
 

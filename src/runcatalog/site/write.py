@@ -87,7 +87,7 @@ class Site:
         Raises:
             CatalogError: The folder holds something else, or cannot be written.
         """
-        _check(folder)
+        check_folder(folder)
         written = write_text(folder / "index.html", self._page(linked=True))
         for name in (*STYLES, *SCRIPTS):
             written += write_text(folder / name, (ROOM / name).read_text(encoding="utf-8"))
@@ -124,8 +124,9 @@ class Site:
         """Write the whole site as a single page.
 
         Raises:
-            CatalogError: The file cannot be written.
+            CatalogError: The file is another one, or cannot be written.
         """
+        check_file(path)
         write_text(path, self._page(linked=False))
 
     def _media(self, run: str) -> dict[str, Path]:
@@ -188,13 +189,31 @@ def _call(function: str, *arguments: Any) -> str:
     return f"{function}({', '.join(words)});\n"
 
 
-def _check(folder: Path) -> None:
-    """Raise unless a folder is new, empty or a site."""
+def check_folder(folder: Path) -> None:
+    """Check that a site may be written to a folder: it is new, empty or holds a site.
+
+    Raises:
+        CatalogError: It holds something else, or is no folder.
+    """
     if not folder.exists():
         return
     if not folder.is_dir():
         raise CatalogError(f"{folder}: a folder is expected")
-    page = folder / "index.html"
-    is_site = page.is_file() and _MARK in page.read_text(encoding="utf-8", errors="replace")
-    if not is_site and any(folder.iterdir()):
+    if not _is_site(folder / "index.html") and any(folder.iterdir()):
         raise CatalogError(f"{folder} holds other files: -o names a new folder, or one of a site")
+
+
+def check_file(path: Path) -> None:
+    """Check that a site may be written to a single file: it is new, or a site.
+
+    Raises:
+        CatalogError: It is another file, or a folder.
+    """
+    if path.is_dir():
+        raise CatalogError(f"{path} is a folder: with --one-file, -o names a file")
+    if path.exists() and not _is_site(path):
+        raise CatalogError(f"{path} is another file: -o names a new one, or one of a site")
+
+
+def _is_site(page: Path) -> bool:
+    return page.is_file() and _MARK in page.read_text(encoding="utf-8", errors="replace")

@@ -286,20 +286,32 @@ class Sync:
             **{name: str(first.get(name) or "") for name in ("machine", "gpu", "host_cpu")},
         )
         if stored is not None:
-            record = self._with_removed(record, stored, batch)
+            record = self._with_removed(record, stored, batch, max(starts, default=0))
         project = self._project_tag(batch.run or members[0])
         return self._put(record, {BATCH_KEY: batch.key, PROJECT: project})
 
-    def _with_removed(self, record: RunRecord, stored: StoredRun, batch: Batch) -> RunRecord:
-        """Return the batch's record, with what MLflow has from runs that were deleted in Guild since."""
+    def _with_removed(
+        self, record: RunRecord, stored: StoredRun, batch: Batch, last_start: int
+    ) -> RunRecord:
+        """Return the batch's record, with what MLflow has from runs that were deleted in Guild since.
+
+        Args:
+            record: The batch as Guild has it.
+            stored: The batch in MLflow.
+            batch: Its trials.
+            last_start: When the last of these began [ms since the epoch].
+        """
         before = stored.record
+        ended = (before.started or 0) + 1000 * (before.wall_seconds or 0)
+        # Guild removes a batch as it finishes: one with a later trial was restarted, and has come to its end.
+        was_continued = batch.run is None and before.status != FINISHED and last_start > ended
         complete = batch.run is not None and self.index.trials(before.run) <= set(batch.trials)
         if complete or before.status == RUNNING or before.reported_by or DIGEST not in stored.tags:
             return record
         started = min(filter(None, (before.started, record.started)), default=None)
         ends = [r.started + 1000 * (r.wall_seconds or 0) for r in (before, record) if r.started]
         return replace(
-            before if batch.run is None else record,
+            before if batch.run is None and not was_continued else record,
             result={**(record.result or {}), **(before.result or {})},
             started=started,
             wall_seconds=(max(ends) - started) / 1000 if ends and started else None,

@@ -102,6 +102,8 @@ def test_queries_of_an_sqlite_store_exit_as_grep_does_and_import_no_mlflow(shell
         ("ui --serve 99999", 1, "--serve must be between 1 and 65535, not 99999"),
         ("ui --serve 0", 1, "--serve must be between 1 and 65535, not 0"),
         ("search", 2, "required: QUERY"),
+        ("search lr --tracking-uri sqlite:////none/x.db", 2, "x.db: there is no such database"),
+        ("verify --tracking-uri sqlite:////none/x.db", 2, "x.db: there is no such database"),
         ("search ''", 2, "query, character 1: a condition is expected"),
         (f"import {SMALL} --tracking-uri sqlite:////proc/none/x.db", 1, "/proc/none"),
     ],
@@ -212,6 +214,8 @@ def test_from_guild_to_the_catalog(ran, tmp_path):
     # One row, and one that is good enough.
     assert row(shell.inside(f"row {id8} --require opening_rate=0.1"), "train")[-1] == id8
     assert "at least 2 is required" in shell.inside(f"row {id8} --require opening_rate=2", code=1)
+    misspelt = shell.inside(f"row {id8} --require openin_rate=2", code=1)
+    assert "has no metric openin_rate, did you mean opening_rate?" in misspelt
     assert "sweep" in shell.inside("row latest")
     one = next(r for r in trials if r["seed"] == 1)
     assert row(shell.inside(f"row {one['run']}"), "sweep")[-1] == one["run"][:8]

@@ -383,6 +383,34 @@ def test_a_trial_that_waits_has_the_label_of_its_operation(project):
     ]
 
 
+def test_a_batch_says_which_trials_failed_and_how_to_run_them_again(project):
+    told = project.run("toy:train", "y=[6.0,12.0]").splitlines()
+    (failed,) = (path for path in runs_of(project) if project.attr(path, "exit_status") == "1")
+    assert f"  trial 2 failed: exit status 1; again: guild run --restart {failed.name[:8]}" in told
+    assert told[-1].startswith("  to show it: catalog sync && catalog row ")
+
+
+def test_a_batch_without_a_finished_trial_fails_and_can_be_restarted(project):
+    told = project.run("toy:train", "y=[11.0,12.0]", code=1).splitlines()
+    batch = project.batch()
+    assert "batch: 0 of 2 trials finished" in told
+    assert told[-2:] == [
+        f"  to run the remaining trials: guild run --restart {batch.name[:8]} -y",
+        f"  to show it: catalog sync && catalog row {batch.name[:8]}",
+    ]
+    again = batch_lines(project.run("--restart", batch.name, code=1))
+    assert again[0].startswith("batch: trial 1 of 2")
+
+
+def runs_of(project) -> list[Path]:
+    """The runs of the newest batch, whose directory Guild has removed."""
+    newest = max((project.home / "runs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    key = GuildRun(newest.name, str(newest)).batch_run
+    return [
+        p for p in (project.home / "runs").iterdir() if GuildRun(p.name, str(p)).batch_run == key
+    ]
+
+
 def batch_lines(output: str) -> list[str]:
     return [line for line in output.splitlines() if line.startswith(("batch:", "  to run"))]
 

@@ -49,11 +49,15 @@ def test_a_folder_with_other_files_is_left_alone(shell, tmp_path):
         printed
         == f"catalog: {tmp_path}/mine holds other files: -o names a new folder, or one of a site\n"
     )
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
+    assert "is another file" in shell.catalog(
+        f"site --one-file -o {tmp_path}/mine/thesis.tex", code=1
+    )
+    assert [path.read_text() for path in (tmp_path / "mine").iterdir()] == ["x"]
     assert shell.catalog(f"site -o {tmp_path}/mine/thesis.tex", code=1).endswith(
         "a folder is expected\n"
     )
     assert "has no --watch" in shell.catalog("site --one-file --watch", code=1)
+    assert "0.1 to 86400 seconds" in shell.catalog("site --watch soon", code=2)
 
 
 def test_a_project_without_runs_has_a_site(browser, site_of):
@@ -84,6 +88,7 @@ def test_the_single_file_has_every_page(browser, shell, records):
     assert re.fullmatch(
         r"site.html of 3 runs and batches: 0\.\d MB\n", shell.catalog("site --one-file")
     )
+    shell.inside("site --one-file")  # its own page is replaced
     page = browser.open(shell.root / "site.html", f"#/run/{records[1].run[:8]}")
     assert page.locator("figure.chart").count() == 1
     browser.go(page, "#/runs?rate>=0.5 and lr>1e-3")

@@ -171,8 +171,9 @@ def test_a_running_run_that_is_deleted_in_guild_is_recorded_to_its_end(world):
     check_points(world)
 
 
-def test_a_sweep_that_was_stopped_and_deleted_keeps_its_row(world):
-    line = "exec guild run toy:train lr='[1e-3,2e-3]' updates=200000 -y"
+def killed_sweep(world, updates):
+    """Return the directories of a sweep and its first trial, which were killed during that trial."""
+    line = f"exec guild run toy:train lr='[1e-3,2e-3]' updates={updates} -y"
     there = set(home(world).glob("runs/*"))
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
     # The real commands: those of a prepared Python are not in the process group that is killed.
@@ -181,10 +182,16 @@ def test_a_sweep_that_was_stopped_and_deleted_keeps_its_row(world):
     sweep = subprocess.Popen(line, shell=True, cwd=world.root, env=environment, **quiet)
     try:
         new = _wait(lambda: set(home(world).glob("runs/*/journal/metrics.jsonl")), there)
-        batch = next(p.parents[2] for p in home(world).glob("runs/*/.guild/proto/.guild"))
+        batches = {p.parents[2] for p in home(world).glob("runs/*/.guild/proto/.guild")}
+        (batch,) = batches - there
     finally:
         os.killpg(sweep.pid, signal.SIGKILL)
         sweep.wait()
+    return batch, new
+
+
+def test_a_sweep_that_was_stopped_and_deleted_keeps_its_row(world):
+    batch, new = killed_sweep(world, 200_000)
     world.inside("sync")
     before = rows(world)
     assert batch.name[:8] in before
@@ -194,6 +201,26 @@ def test_a_sweep_that_was_stopped_and_deleted_keeps_its_row(world):
     world(f"guild runs rm -y {new.name}")
     world.inside("sync")
     assert rows(world) == before
+
+
+def test_a_killed_sweep_that_was_restarted_to_its_end_has_finished(world):
+    batch, _ = killed_sweep(world, 20_000)
+    world.inside("sync")
+    ends = {run_id: status for run_id, _, _, status in live(world)}
+    assert ends[batch.name] == "KILLED"
+    world(f"guild run --restart {batch.name} -y", RECORD_MLFLOW="off")
+    assert not batch.exists()  # Guild removes a sweep that has finished
+    world.inside("sync")
+    (head, *trials) = sorted(
+        (
+            (batch_, status)
+            for run_id, _, batch_, status in live(world)
+            if batch.name in (run_id, batch_)
+        ),
+    )
+    assert head == ("", "FINISHED")
+    assert trials == [(batch.name, "FINISHED")] * 2
+    assert "killed" not in rows(world)[batch.name[:8]]
 
 
 def _wait(candidates, before):
@@ -277,7 +304,8 @@ def test_a_copied_guild_home_gives_the_rows_of_its_batches_and_of_runs_without_a
     world.inside("sync")
     before, runs = rows(world), live(world)
     assert len(runs) == 7 + 3 + 1
-    (kept,) = (path.parents[1] for path in home(world).glob("runs/*/.guild/proto"))
+    batches = (path.parents[1] for path in home(world).glob("runs/*/.guild/proto"))
+    kept = max(batches, key=lambda path: path.stat().st_mtime_ns)
     assert kept.name in {run_id for run_id, *_ in runs}
     shutil.copytree(home(world), tmp_path / "copied", symlinks=True)
     links = [path for path in (tmp_path / "copied/runs" / kept.name).iterdir() if path.is_symlink()]
