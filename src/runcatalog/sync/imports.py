@@ -190,16 +190,20 @@ def put_records(
 def _with_known_batches(records: Sequence[RunRecord], index: RunIndex) -> list[RunRecord]:
     """Use MLflow's ids for the batches of a CSV whose trials MLflow has; sort batches before trials.
 
-    The batch ids of a CSV are derived. A batch is left out if all its trials are in MLflow from another source.
+    The batch ids of a CSV are derived. A batch is left out if all its trials are in MLflow from another source. If
+    those that MLflow has are not of one batch, the file is of several, and the others are a batch of their own.
     """
-    names: dict[str, str] = {}
+    batches: dict[str, set[str]] = {}
     needed: set[str] = set()
     for record in (r for r in records if r.batch):
         known = index.live(record.run)
         if not record.reported_by or known is None or known.tags.get("reported_by"):
             needed.add(record.batch)
-        elif batch := known.tags.get("batch"):
-            names.setdefault(record.batch, batch)
+        else:
+            batches.setdefault(record.batch, set()).add(known.tags.get("batch", ""))
+    names = {
+        batch: min(known) for batch, known in batches.items() if len(known) == 1 and all(known)
+    }
     named = [
         replace(r, run=names.get(r.run, r.run), batch=names.get(r.batch, r.batch))
         if r.run in names or r.batch in names

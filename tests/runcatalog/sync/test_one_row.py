@@ -276,6 +276,19 @@ def test_a_request_that_was_executed_twice_leaves_one_run(world):
     check_points(world)
 
 
+def test_a_csv_of_all_sweeps_of_an_operation_adds_to_none_of_them(world, tmp_path):
+    lines = (world.root.parent / "export.csv").read_text().splitlines()
+    assert len(lines) == 1 + 5
+    path = tmp_path / "all.csv"
+    path.write_text("\n".join([*lines, f"abcdef12{lines[-1][8:]}"]) + "\n")
+    before = {run_id: batch for run_id, _, batch, _ in live(world)}
+    world.inside(f"import {path} -q")
+    after = {run_id: batch for run_id, _, batch, _ in live(world)}
+    assert before.items() < after.items()
+    (new,) = (run_id for run_id in after if run_id.startswith("abcdef12"))
+    assert after[new] not in before.values()
+
+
 @pytest.mark.parametrize("order", ["journals", "records", "sync"])
 def test_imported_twice_and_synced_is_the_row_of_the_run_itself(world, tmp_path, order):
     before = rows(world)
