@@ -506,7 +506,9 @@ def _notes(ranking: Ranking) -> list[str]:
         lines.append(f"{len(ranking.empty) - 5} more settings without a value")
     commits = {(run.commit, run.dirty) for run in ranking.runs if run.commit}
     if len(commits) > 1:
-        lines.append(f"the runs used {len(commits)} versions of the code (catalog diff shows them)")
+        lines.append(
+            f"the runs are of {len(commits)} commits or uncommitted changes: catalog diff shows if the code differs"
+        )
     return lines
 
 

@@ -480,7 +480,7 @@ def is_automatic(label: str, flags: Iterable[str]) -> bool:
         tokens = shlex.split(label)
     except ValueError:
         return False
-    names = set(flags)
+    names = {*flags, "resume"}  # which is not among the flags of a recorded run
     return bool(tokens) and all(
         "=" in token and token.partition("=")[0] in names for token in tokens
     )

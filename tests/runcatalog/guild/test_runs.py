@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from runcatalog.guild.runs import Batch, GuildRun, batches, read
+from runcatalog.guild.runs import Batch, GuildRun, batches, is_automatic, read
 from runcatalog.record.lifecycle.signals import GONE, KILLED
 
 ID = "ab" * 16
@@ -100,3 +100,11 @@ def test_damaged_files_of_a_run_hide_no_other(guild_run, tmp_path, name, content
         run.end()
         assert run.started is None
         assert run.wall_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("label", "automatic"),
+    [("lr=0.1 seed=1", True), ("lr=0.1 resume='' seed=1", True), ("lr=0.1 mine", False), ("", False), ("x=1", False)],
+)  # fmt: skip
+def test_a_label_of_flags_alone_is_guilds(label, automatic):
+    assert is_automatic(label, {"lr": 0.1, "seed": 1}) is automatic
