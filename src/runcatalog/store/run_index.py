@@ -33,6 +33,7 @@ class RunIndex:
         self._reader = reader(store.uri)
         for run in self._reader.runs(deleted=True, on_demand=("params", "metrics")):
             self._add(run)
+        self._leave_out_imported_before_sent()
         for run_id, run in self._by_id.items():
             known = self._short.get(run_id[:SHORT])
             if known is None or _rank(run) > _rank(known):
@@ -94,6 +95,11 @@ class RunIndex:
         """Note that a run has been replaced in MLflow; see :meth:`tidy`."""
         self._forgotten.add(stored.run)
 
+    @property
+    def has_replaced(self) -> bool:
+        """Whether runs have been replaced in MLflow."""
+        return bool(self._forgotten)
+
     def tidy(self) -> None:
         """Delete batches that were imported from a CSV and whose trials have all been replaced since."""
         self._store.finish_forgetting()
@@ -103,6 +109,17 @@ class RunIndex:
             is_batch = bool((run.record.result or {}).get("batch"))
             if is_batch and self.trials(run.run) <= self._forgotten:
                 self.forget(run)
+
+    def _leave_out_imported_before_sent(self) -> None:
+        """Note runs from a CSV as duplicates that MLflow has by their whole id too, sent after the import."""
+        whole = {i[:SHORT] for i, run in self._by_id.items() if len(i) > SHORT and not run.deleted}
+        for run_id in [run_id for run_id in self._by_id if run_id in whole]:
+            run = self._by_id[run_id]
+            if not run.deleted and run.own_tags.get("reported_by"):
+                self._duplicates.append(run)
+                del self._by_id[run_id]
+                self.note_replaced(run)
+                self._trials.setdefault(run.own_tags.get("batch", ""), set()).add(run_id)
 
     def _add(self, run: StoredRun) -> None:
         known = self._by_id.get(run.run)

@@ -174,7 +174,7 @@ class Sync:
                 self._try(run.id, run.where, functools.partial(self._send_run, run, *batch))
 
     def _tidied(self) -> Report:
-        if self.report.sent:
+        if self.report.sent or self.index.has_replaced:
             self.index.tidy()
         return self.report
 

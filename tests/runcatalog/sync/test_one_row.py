@@ -289,6 +289,26 @@ def test_a_csv_of_all_sweeps_of_an_operation_adds_to_none_of_them(world, tmp_pat
     assert after[new] not in before.values()
 
 
+def test_a_run_that_is_sent_after_it_was_imported_from_a_csv_is_one(world, tmp_path):
+    before = live(world)
+    one = next(
+        run_id for run_id, _, batch, _ in before if not batch and "12" in rows(world)[run_id[:8]]
+    )
+    lines = (world.root.parent / "export.csv").read_text().splitlines()
+    path = tmp_path / "one.csv"
+    path.write_text(
+        "\n".join([lines[0], next(line for line in lines if line[:8] == one[:8])]) + "\n"
+    )
+    tag = "SELECT run_uuid FROM tags WHERE key = 'run_id' AND value"
+    ((id_,),) = ask(world, f"{tag} = '{one}'")
+    ask(world, f"UPDATE tags SET value = '{'0' * 32}' WHERE key = 'run_id' AND run_uuid = '{id_}'")
+    world.inside(f"import {path} -q")
+    assert len(live(world)) == len(before) + 2  # and the batch of the file
+    ask(world, f"UPDATE tags SET value = '{one}' WHERE key = 'run_id' AND run_uuid = '{id_}'")
+    world.inside("sync")
+    assert sorted(live(world)) == sorted(before)
+
+
 @pytest.mark.parametrize("order", ["journals", "records", "sync"])
 def test_imported_twice_and_synced_is_the_row_of_the_run_itself(world, tmp_path, order):
     before = rows(world)
