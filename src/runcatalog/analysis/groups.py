@@ -111,7 +111,7 @@ def label(record: RunRecord) -> str:
 def without_repetitions(
     runs: Sequence[RunRecord], known: Mapping[str, RunRecord]
 ) -> list[RunRecord]:
-    """Return the newest of the runs that agree in seed, flags and what they started from; by start.
+    """Return of runs that agree in seed, flags and what they started from the newest finished one, else the newest.
 
     Args:
         runs: The runs.
@@ -121,7 +121,9 @@ def without_repetitions(
     for run in sorted(runs, key=order):
         parents = [lineage(run, parent, known) for parent in run.parents]
         key = run.run if run.seed is None else repr((run.seed, compared(run), parents))
-        kept[key] = run
+        before = kept.get(key)
+        if before is None or run.status == FINISHED or before.status != FINISHED:
+            kept[key] = run
     return sorted(kept.values(), key=order)
 
 

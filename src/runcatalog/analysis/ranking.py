@@ -6,7 +6,7 @@ import json
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -164,7 +164,7 @@ def rank(
     single = [s for s in stored if not _is_batch(s.record)]
     records = [s.record for s in single]
     metric_values = _metric_values(reader, single, measure)
-    kept = _without_repetitions(records, known)
+    kept = grouping.without_repetitions(records, known)
     groups = _by_setting(kept, known) if by is None else _by_flags(kept, _known_flags(by, kept))
     for group in groups:
         for record in group.runs:
@@ -312,21 +312,6 @@ def _mean(objectives: Sequence[dict[str, Any]]) -> dict[str, Any]:
     # What belongs to a single run says nothing of the mean.
     shared = {n: v for n, v in objectives[0].items() if n not in ("outcomes", "interval", "count")}
     return shared | (counted if all(counts) else {"value": value, "kind": "mean"})
-
-
-def _without_repetitions(
-    records: Iterable[RunRecord], known: Mapping[str, RunRecord]
-) -> list[RunRecord]:
-    """Keep one of the runs that agree in seed, flags and what they were made from: the newest finished, else newest."""
-    kept: dict[object, RunRecord] = {}
-    for record in sorted(records, key=grouping.order):
-        made_from = [grouping.lineage(record, parent, known) for parent in record.parents]
-        same = record.seed, grouping.compared(record), made_from
-        key: object = record.run if record.seed is None else repr(same)
-        before = kept.get(key)
-        if before is None or record.status == FINISHED or before.status != FINISHED:
-            kept[key] = record
-    return list(kept.values())
 
 
 def _known_flags(by: Sequence[str], records: Sequence[RunRecord]) -> list[str]:
