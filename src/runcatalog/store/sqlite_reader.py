@@ -22,6 +22,7 @@ from runcatalog.model import values
 from runcatalog.model.run_record import Point
 from runcatalog.record.delivery.mlflow_client import (
     BUSY,
+    is_damage,
     one_line_errors,
     sqlite_path,
     tracking_uri,
@@ -89,7 +90,8 @@ def reader(uri: str | None = None) -> Reader:
     if path is not None:
         if not path.exists():
             return Database(uri, None)
-        connection = _opened(path)
+        with one_line_errors(uri):
+            connection = _opened(path)
         if connection is not None:
             return Database(uri, connection)
     from runcatalog.store.client import Store
@@ -256,6 +258,9 @@ def _opened(path: Path) -> sqlite3.Connection | None:
     """Return a read-only connection; None if the schema is unknown or the database cannot be read.
 
     A database whose last writer was killed must be repaired first, which MLflow's client does.
+
+    Raises:
+        sqlite3.DatabaseError: The file is damaged.
     """
     try:
         uri = f"{path.absolute().as_uri()}?mode=ro"
@@ -272,7 +277,9 @@ def _opened(path: Path) -> sqlite3.Connection | None:
             others = "SELECT 1 FROM experiments WHERE workspace <> 'default' LIMIT 1"
             if "workspace" in existing and cursor.execute(others).fetchone():
                 return None  # MLflow's client rejects it unless workspaces are enabled
-    except sqlite3.Error:
+    except sqlite3.Error as error:
+        if is_damage(str(error)):
+            raise
         return None
     return connection
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from runcatalog.model.run_record import RunRecord
+from runcatalog.record.delivery.mlflow_client import MlflowError
 from runcatalog.store import sqlite_reader
 from runcatalog.store.client import Store
 from runcatalog.store.run_rows import Reader
@@ -178,7 +179,8 @@ def test_another_schema_is_read_by_the_client(database, tmp_path):
             connection.execute(change)
         assert type(reader(f"sqlite:///{path}")) is Store
     path.write_bytes(b"no database" * 100)
-    assert type(reader(f"sqlite:///{path}")) is Store
+    with pytest.raises(MlflowError, match="is damaged"):
+        reader(f"sqlite:///{path}")
 
 
 def test_an_unfinished_transaction_of_a_killed_writer_is_rolled_back(database, tmp_path):

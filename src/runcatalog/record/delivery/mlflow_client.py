@@ -235,6 +235,11 @@ def experiment_id(client: MlflowClient, uri: str, name: str) -> str:
         return experiment.experiment_id
 
 
+def is_damage(text: str) -> bool:
+    """Return whether an error of SQLite says that the file is damaged."""
+    return "malformed" in text or "file is not a database" in text
+
+
 @contextlib.contextmanager
 def one_line_errors(uri: str, run: str = "") -> Iterator[None]:
     """Convert the exceptions of MLflow, its database and the network to errors of one line.
@@ -257,7 +262,7 @@ def one_line_errors(uri: str, run: str = "") -> Iterator[None]:
         text = f"{type(error).__name__}: {shown(_first_line(error))[:300]}"
         code = getattr(error, "error_code", "")
         answered = f"MLflow at {shown(uri)} did not answer ({text})"
-        if "malformed" in text or "file is not a database" in text:
+        if is_damage(text):
             answered = (
                 f"{sqlite_path(uri) or shown(uri)} is damaged ({text}): move it away, then `catalog sync && catalog "
                 "import` make a new one from the runs and the records"
