@@ -284,14 +284,15 @@ def sweep(data: PageData, operations: Sequence[str], x: str, y: str) -> str:
     found = [line for line in matrices.lines(data, operations, x, y) if line.best is not None]
     if not found:
         return "**No run has finished.**"
-    tops = Counter(values.flag_text(line.best) for line in found)
+    tops = Counter(values.flag_text(best) for line in found for best in line.highest)
     top, count = tops.most_common(1)[0]
-    value = next(line.best for line in found if values.flag_text(line.best) == top)
+    first = [best for line in found for best in line.highest if values.flag_text(best) == top]
+    shared = sum(len(line.highest) > 1 for line in found if first[0] in line.highest)
     determined = [line for line in found if line.is_determined]
     own = [line for line in determined if values.flag_text(line.best) == top]
-    shown = f"{markdown.escape(x)} {markdown.flag_value(value)}"
+    shown = f"{markdown.escape(x)} {markdown.flag_value(first[0])}"
     total = f"{count} of {len(found)} {markdown.escape(y)}s" if y else f"{count} of {len(found)}"
-    sentence = f"{shown} has the best mean on {total}"
+    sentence = f"{shown} has the best mean on {total}{f', shared on {shared}' if shared else ''}"
     if len(own) == count:
         return f"**{sentence}, and is distinguishable from all other values there.**"
     names = [markdown.flag_value(line.name) for line in own]

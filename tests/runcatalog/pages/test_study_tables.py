@@ -68,6 +68,20 @@ def test_a_sweep_is_a_matrix_that_names_a_best_value_only_where_it_is_determined
     )
 
 
+def test_equal_means_of_a_sweep_are_shared(project, make):
+    rates = {("pull", 1): 1.0, ("pull", 2): 1.0, ("lever", 1): 0.9, ("lever", 2): 1.0}
+    runs = [
+        make(i, value=rate, operation="toy:sweep", task=task, lr=lr, seed=1)
+        for i, ((task, lr), rate) in enumerate(rates.items(), 1)
+    ]
+    catalog = render.Catalog(project, runs)
+    finding = catalog.finding("toy:sweep", x="lr", y="task")
+    assert finding.startswith(
+        "**lr 2 has the best mean on 2 of 2 tasks, shared on 1, but is nowhere"
+    )
+    assert "of 1 seed. Bold" in catalog.sweep(["toy:sweep"], x="lr", y="task")
+
+
 def test_a_failed_run_of_a_sweep_is_counted_in_its_cell(project, sweep, make):
     lost = make(
         900, operation="toy:sweep", status="FAILED", reason="exploded", task="pull", lr=1e-3, seed=4

@@ -33,6 +33,14 @@ class Line:
     tied: tuple[Any, ...]
 
     @property
+    def highest(self) -> list[Any]:
+        """All values with the best mean."""
+        if self.best is None:
+            return []
+        top = self.settings[self.best].value
+        return [v for v in (self.best, *self.tied) if self.settings[v].value == top]
+
+    @property
     def is_determined(self) -> bool:
         """Whether the best value is distinguishable from all others."""
         return self.best is not None and not self.tied
@@ -92,14 +100,11 @@ def sweep_table(data: PageData, operations: Sequence[str], x: str, y: str) -> st
     table, reason = _table(names, rows)
     unit = ", %" if objective.get("kind") == "rate" else ""
     seeds = {len(s.finished) for line in found for s in line.settings.values() if s.finished}
-    of = (
-        f"{min(seeds)}"
-        if len(seeds) == 1
-        else f"{min(seeds, default=0)} to {max(seeds, default=0)}"
-    )
+    few, many = min(seeds, default=0), max(seeds, default=0)
+    of = "1 seed" if many == 1 else f"{few if few == many else f'{few} to {many}'} seeds"
     name = markdown.words(str(objective.get("name", "objective"))).capitalize()
     caption = (
-        f"*{name}{unit}, mean [95 %] of {of} seeds. Bold: the highest mean where it is distinguishable from all "
+        f"*{name}{unit}, mean [95 %] of {of}. Bold: the highest mean where it is distinguishable from all "
         "others; elsewhere the best is undetermined.*"
     )
     if objective.get("goal") == "min":
