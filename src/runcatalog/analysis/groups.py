@@ -111,7 +111,7 @@ def label(record: RunRecord) -> str:
 def without_repetitions(
     runs: Sequence[RunRecord], known: Mapping[str, RunRecord]
 ) -> list[RunRecord]:
-    """Return of runs that agree in seed, flags and what they started from the newest finished one, else the newest.
+    """Return one run of those that agree in seed, flags and origin: the newest finished, else the newest; by start.
 
     Args:
         runs: The runs.

@@ -92,9 +92,8 @@ class Progress:
         failed = [number for number, status in sorted(self._statuses.items()) if status]
         for number in failed[:SHOWN_FAILED]:
             run = self._runs[number]
-            print(
-                f"  trial {number} failed: {_reason(run)}; again: guild run --restart {run.id[:8]}"
-            )
+            again = "" if run.get(REFUSED) else f"; again: guild run --restart {run.id[:8]}"
+            print(f"  trial {number} failed: {_reason(run)}{again}")
         if len(failed) > SHOWN_FAILED:
             print(f"  {len(failed) - SHOWN_FAILED} more failed")
         if is_stopped or self.have_all_failed:
