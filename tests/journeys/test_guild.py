@@ -10,22 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 
 from journeys.shell import Project
 from rendered import committed, local
+from runcatalog.model import declarations
 
 SMALL = "task=pull env-steps=4096 num-envs=8 num-steps=64 eval-interval=0 save-interval=2 video=no"
-
-
-def _declared(root: Path) -> dict[str, str]:
-    """Descriptions of all operations that the project declares, read without Guild."""
-    found = {}
-    for path in root.glob("experiments/*/*guild.yml"):
-        for item in yaml.safe_load(path.read_text()):
-            for name, operation in item.get("operations", {}).items():
-                found[f"{item['model']}:{name}"] = operation["description"].splitlines()[0]
-    return found
 
 
 def test_every_operation_is_listed_with_a_description(project: Project) -> None:
@@ -33,7 +23,10 @@ def test_every_operation_is_listed_with_a_description(project: Project) -> None:
         re.split(r"\s{2,}", line, maxsplit=1)
         for line in project.good("guild ops 2>/dev/null").splitlines()
     )
-    declared = _declared(project.root)
+    declared = {
+        operation.name: operation.body["description"].splitlines()[0]
+        for operation in declarations.operations(project.root / "guild.yml")
+    }
     assert listed == declared
     assert {"hnppo:train", "ppo:train", "ppo:opt@gp", "hnppo:lr_opt_pull"} <= set(declared)
     told = " ".join(project.good("guild help").split())

@@ -127,7 +127,7 @@ def test_a_launch_that_never_started_gets_no_record(study):
     (study.root / "use.py").write_text(USE)
     study("guild run study:use -y", code=1)
     (alone,) = run_ids(study)
-    study("guild run study:use x=[1,2] -y")
+    study("guild run study:use x=[1,2] -y", code=1)
     study("guild run study:use x=[1:2] --optimizer random --max-trials 2 -y", code=1)
     study.inside("sync")
     shown = study.inside("search 'operation=study:use' --json")
