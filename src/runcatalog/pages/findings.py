@@ -286,11 +286,12 @@ def sweep(data: PageData, operations: Sequence[str], x: str, y: str) -> str:
         return "**No run has finished.**"
     tops = Counter(values.flag_text(best) for line in found for best in line.highest)
     top, count = tops.most_common(1)[0]
-    first = [best for line in found for best in line.highest if values.flag_text(best) == top]
-    shared = sum(len(line.highest) > 1 for line in found if first[0] in line.highest)
+    having = [line for line in found if top in map(values.flag_text, line.highest)]
+    value = next(best for best in having[0].highest if values.flag_text(best) == top)
+    shared = sum(len(line.highest) > 1 for line in having)
     determined = [line for line in found if line.is_determined]
     own = [line for line in determined if values.flag_text(line.best) == top]
-    shown = f"{markdown.escape(x)} {markdown.flag_value(first[0])}"
+    shown = f"{markdown.escape(x)} {markdown.flag_value(value)}"
     total = f"{count} of {len(found)} {markdown.escape(y)}s" if y else f"{count} of {len(found)}"
     sentence = f"{shown} has the best mean on {total}{f', shared on {shared}' if shared else ''}"
     if len(own) == count:

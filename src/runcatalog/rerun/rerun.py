@@ -174,8 +174,9 @@ class Repeater:
             name: "" if value is None else typed(value) for name, value in record.flags.items()
         }
         for name, value in record.flags.items():
+            text = flag_text(value)  # not as typed: an id of digits alone may be in quotes there
             for parent, new in parents.items():
-                if len(flag_text(value)) >= 8 and parent.startswith(flag_text(value)):
+                if len(text) >= 8 and parent.startswith(text):
                     words[name] = new
         operation = Project(root).operations().get(record.operation)
         if operation is None:

@@ -47,6 +47,7 @@ SCRIPTS = (
 _BLOCK = 40  # runs that one file keeps together, compressed
 _ONE_FILE_DIGITS = 4
 _RUN_FILE = re.compile(r"[0-9a-f]{8,32}\.js")
+_HEAD = 4096  # bytes of a page, in which its mark stands
 _MARK = '<meta name="generator" content="catalog site">'
 
 
@@ -108,7 +109,7 @@ class Site:
                 path.unlink()
                 written += 1
         for place in (media.FIGURES, media.COPIES):
-            for path in sorted((folder / place).glob("*/**/*")):
+            for path in sorted((folder / place).rglob("*")):
                 if path.is_file() and path not in shown:
                     path.unlink()
                     written += 1
@@ -216,4 +217,7 @@ def check_file(path: Path) -> None:
 
 
 def _is_site(page: Path) -> bool:
-    return page.is_file() and _MARK in page.read_text(encoding="utf-8", errors="replace")
+    if not page.is_file():
+        return False
+    with page.open("rb") as file:
+        return _MARK.encode() in file.read(_HEAD)

@@ -91,8 +91,8 @@ def flag_value(value: object) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, float) and math.isfinite(value):
-        shown = [_flag_number(value, digits) for digits in (3, 4, 5)]
-        return minus(next((text for text in shown if float(text) == value), shown[0]))
+        exact = (text for n in (3, 4, 5) if float(text := _flag_number(value, n)) == value)
+        return minus(next(exact, None) or _flag_number(value, 3))
     return escape(value if value != "" else "''", 60)
 
 
