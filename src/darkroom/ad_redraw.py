@@ -23,6 +23,7 @@ from runcatalog.plots.palette import Palette
 
 EXPLORER = "explorer_9"  # prefix of the metrics of explorers in rooms of the source's size
 STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
+WITH_KEY = "ad:study_key_to_door"
 COMPARED = "held_out_9"  # part of the tasks in which studies are compared
 # Flags of ad:study that change what is trained or evaluated.
 STUDY_VARIANTS = ("histories", "histories_flags", "train_flags", "evaluate_flags")
@@ -42,20 +43,26 @@ BEFORE_FLAG = {"searching": 0.0}
 def main() -> None:
     """Draw the figures that have records, and say if there are none."""
     records = committed.redraw(__doc__.splitlines()[0], "darkroom", draw)
-    if not records.keys() & {*STUDIES, "ad:evaluate", "ad:train"}:
+    if not records.keys() & {*STUDIES, WITH_KEY, "ad:evaluate", "ad:train"}:
         print("no record of ad:study, ad:evaluate or ad:train")
 
 
 def draw(records: committed.Records, folder: Path) -> list[Path]:
     """Draw figures from records by operation and return their files."""
     drawn, palette = [], Palette.read(folder.parents[1])
-    explorer = explorer_curve(records.get("ad:explore", []))
+    explorers = records.get("ad:explore", [])
+    explorer = explorer_curve(explorers, terminating=False, key=False)
     for operation, name in STUDIES.items():
         studies = by_variant(records.get(operation, []))
         if "" in studies:
             drawn.append(folder / name)
             curves, source = study_curves(studies[""])
             figures.in_context(drawn[-1], curves, source, explorer, palette, over="trainings")
+    if with_key := records.get(WITH_KEY):
+        drawn.append(folder / "ad_key_to_door.svg")
+        curves, source = study_curves(max(with_key, key=trainings))
+        key_explorer = explorer_curve(explorers, terminating=True, key=True)
+        figures.in_context(drawn[-1], curves, source, key_explorer, palette, over="trainings")
     studies = by_variant(records.get("ad:study", []))
     if len(studies) > 1:
         drawn.append(folder / "ad_studies.svg")
@@ -144,10 +151,20 @@ def study_curves(
     return curves, source
 
 
-def explorer_curve(runs: list[dict[str, Any]]) -> LearningCurve | None:
-    """Return the newest curve of explorers in the source's rooms, whose episodes the goal does not end."""
+def explorer_curve(
+    runs: list[dict[str, Any]], *, terminating: bool, key: bool
+) -> LearningCurve | None:
+    """Return the newest curve of explorers in rooms of the source's size.
+
+    Args:
+        runs: Records of `ad:explore`.
+        terminating: Whether the goal ends their episodes.
+        key: Whether it needs a key.
+    """
     for run in reversed(runs):
-        if f"{EXPLORER}/return" in run["metrics"] and not run["flags"]["terminating"]:
+        flags = run["flags"]
+        same = flags["terminating"] == terminating and bool(flags.get("key-tasks", 0)) == key
+        if same and f"{EXPLORER}/return" in run["metrics"]:
             values = metric_values(run, f"{EXPLORER}/return")
             steps = metric_values(run, f"{EXPLORER}/steps")
             return LearningCurve(label_of(EXPLORER), steps, values, values, values)

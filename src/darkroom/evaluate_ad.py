@@ -80,10 +80,17 @@ class Trained:
     run_id: str
     update: int
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether tasks that were trained on have a key."""
+        return any(
+            goal >= split.size**2 for split in self.splits.values() for goal in split.training
+        )
+
     def offsets(self, part: str, side: int) -> set[int]:
-        """Return the cells of rooms of this side at whose offset from the centre a part of any split has a goal."""
+        """Return the tasks of rooms of this side with the offsets from the centre that a part of any split has."""
         return {
-            grid.cell_in_room(goal, split.size, side)
+            grid.task_in_room(goal, split.size, side)
             for split in self.splits.values()
             for goal in getattr(split, part)
         }
@@ -135,8 +142,8 @@ def main(config: Config) -> dict[str, Any]:
             scored.append(evaluate(trained, part, acting, config.copies, rng))
             run.progress(index + 1, len(parts), "part")
         first = parts[0]
-        distances = grid.distances(first.size)
-        farthest = sorted(first.goals, key=lambda goal: -distances[goal])[:DRAWN_TASKS]
+        to_goal = grid.steps_to_rewards(first.size, np.asarray(first.goals))[1]
+        farthest = np.asarray(first.goals)[np.argsort(-to_goal, kind="stable")[:DRAWN_TASKS]]
         tasks = Tasks.of_rooms([(first.size, farthest)], about["limit"], about["terminating"])
         acting = Acting(DRAWN_EPISODES, when_full, greedy=greedy)
         cells = paths(trained.model, tasks, acting, run.seeds.generator("paths"))
@@ -198,6 +205,10 @@ def choose_parts(config: Config, trained: Trained) -> list[Part]:
                 if shape.states == "table"
                 else f"--sizes: {side}: this model knows cells up to {shape.reach} from the centre"
             )
+        if side not in trained.splits and trained.has_keys and not config.test_tasks:
+            raise record.UserError(
+                f"--sizes: {side}: in Key-To-Door rooms of another size than the training's, name tasks by --test-tasks"
+            )
         if problem := grid.reach_problem(side, trained.about["limit"]):
             raise record.UserError(f"--sizes: {problem}, the length of the model's episodes")
     chosen = _chosen_tasks(config, sides, trained)
@@ -249,7 +260,7 @@ def _chosen_tasks(config: Config, sides: Sequence[int], trained: Trained) -> lis
     for goal in goals:
         if split is not None and goal in split.training:
             raise record.UserError(
-                f"--test-tasks: {goal // sides[0]} {goal % sides[0]} was trained on by {config.model}"
+                f"--test-tasks: {grid.task_text(goal, sides[0])} was trained on by {config.model}"
             )
     return goals
 
@@ -367,14 +378,14 @@ def draw(
         curves = [part.learning_curve() for part in parts]
         explorer = explorers.learning_curve()
         figures.in_context(run.artifact("in_context.svg"), curves, source, explorer)
-        rooms = {part.size: np.full(part.size**2, np.nan) for part in parts}
-        for part in parts:
-            rooms[part.size][part.goals] = part.by_goal(part.episodes)
-        held_out = {
-            part.size: part.goals
-            for part in parts
-            if part.part in ("held_out", "validation", "unseen_offset")
-        }
+        rooms, held_out = {}, {}
+        for size in {part.size: None for part in parts}:
+            of_size = [part for part in parts if part.size == size]
+            tasks = np.concatenate([part.goals for part in of_size])
+            values = np.concatenate([part.by_goal(part.episodes) for part in of_size])
+            rooms[size] = grid.mean_by_goal(size, tasks, values)
+            if of_size[0].part in ("held_out", "validation", "unseen_offset"):
+                held_out[size] = grid.key_and_goal(of_size[0].goals, size)[1]
         figures.by_goal(run.artifact("by_goal.svg"), rooms, held_out)
         figures.paths(run.artifact("paths.svg"), parts[0].size, path_goals, path_cells)
 

@@ -10,6 +10,7 @@ from darkroom.distillation import figures, scores
 from darkroom.distillation.ad_options import LARGEST_SIDE
 from darkroom.distillation.scores import PartScores
 from darkroom.rooms import grid
+from darkroom.rooms.key_tasks import draw_key_tasks
 from darkroom.rooms.play import Tasks
 from runcatalog import record
 from runcatalog.record import option
@@ -22,6 +23,11 @@ class Config(record.Config):
     sizes: str = option("9 13", "sides of the rooms [cells]")
     limit: int = option(20, "steps of an episode", low=1, high=255)
     terminating: bool = option(False, "the goal ends an episode")
+    key_tasks: int = option(
+        0,
+        "Key-To-Door: number of tasks of every room, drawn by the seed; 0: all without a key",
+        low=0,
+    )
     episodes: int = option(80, "episodes of an agent", low=5, high=10_000)
     copies: int = option(20, "agents per task", low=1, high=1000)
 
@@ -32,13 +38,19 @@ class Config(record.Config):
                 raise record.UserError(
                     f'--sizes: {word!r} is no side from 2 to {LARGEST_SIDE}; say "9 13"'
                 )
-            if problem := grid.reach_problem(int(word), self.limit):
+            if problem := grid.reach_problem(int(word), self.limit, self.tasks_of(int(word))):
                 raise record.UserError(f"--limit: {problem}")
 
     @property
     def sides(self) -> list[int]:
         """Sides of the rooms, each once."""
         return list(dict.fromkeys(map(int, self.sizes.split())))
+
+    def tasks_of(self, side: int) -> list[int]:
+        """Return the tasks in rooms of a side."""
+        if self.key_tasks:
+            return draw_key_tasks(self.key_tasks, side, self.seed)
+        return grid.tasks(side).tolist()
 
 
 def main(config: Config) -> dict[str, Any]:
@@ -47,7 +59,7 @@ def main(config: Config) -> dict[str, Any]:
         parts = []
         for index, side in enumerate(config.sides):
             tasks = Tasks.of_rooms(
-                [(side, grid.tasks(side).tolist())], config.limit, config.terminating
+                [(side, config.tasks_of(side))], config.limit, config.terminating
             )
             rng = run.seeds.generator("explorers", side)
             parts.append(scores.of_explorers(tasks, config.episodes, config.copies, rng))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from darkroom.rooms import grid
+from darkroom.rooms.key_tasks import draw_key_tasks
 from runcatalog import record
 from runcatalog.record import option
 
@@ -30,7 +31,14 @@ class Config(record.Config):
     limit: int = option(20, "steps of an episode; not stated by the source", low=1, high=255)
     terminating: bool = option(True, "the goal ends an episode; source: yes")
     tasks: str = option(
-        "all", 'goals, as "0,0 3,4" (row,column); all: every cell but the centre (source)'
+        "all",
+        'goals, as "0,0 3,4" (row,column), with a key "0,1,3,4" (key, door); all: every cell but the centre (source)',
+    )
+    key_tasks: int = option(
+        0,
+        "Key-To-Door: number of tasks, each with a key that must be met before the goal, a door, pays, drawn by the "
+        "seed; 0: none",
+        low=0,
     )
     test_tasks: int = option(
         23, "number of test tasks, drawn by the seed; 0: no split; source: 23", low=0
@@ -73,16 +81,20 @@ class Config(record.Config):
             )
 
     def goals(self) -> list[int]:
-        """Return the tasks' cells, in order."""
+        """Return the tasks, numbered as in :mod:`darkroom.rooms.grid`, in order."""
+        if self.key_tasks and self.tasks != "all":
+            raise record.UserError("--key-tasks: draws tasks; leave --tasks at all")
+        if self.key_tasks:
+            return draw_key_tasks(self.key_tasks, self.size, self.seed)
         if self.tasks == "all":
             return grid.tasks(self.size).tolist()
         goals = []
         for word in self.tasks.split():
             try:
-                goals.append(grid.read_cell(word.split(","), self.size))
+                goals.append(grid.read_task(word.split(","), self.size))
             except ValueError:
                 raise record.UserError(
-                    f'--tasks: {word!r} is no row,column of a {self.size} x {self.size} room; say "0,0 3,4"'
+                    f'--tasks: {word!r} is no task of a {self.size} x {self.size} room; say "0,0 3,4"'
                 ) from None
         if not goals or len(set(goals)) < len(goals):
             raise record.UserError(f"--tasks: {self.tasks!r} names no goal, or a goal twice")
@@ -131,7 +143,7 @@ def main(config: Config) -> dict[str, Any]:
     with record.start(config, study="darkroom") as run:
         histories = Histories.create(run.directory / "histories", about, config.envs, recorded)
         agents = SourceAgents(goals, config.settings(), run.seeds)
-        curves = Curves(len(goals), config.envs, config.updates, POINTS)
+        curves = Curves(goals, config.size, config.envs, config.updates, POINTS)
         restore(run, agents, curves)
         split_tasks(run, config)
 
@@ -246,7 +258,7 @@ def write_videos(run: record.Run, config: Config, agents: SourceAgents) -> None:
         video.write(run.artifact("agents.mp4"), config.size, agents.goals, cells)
         if config.video == "each":
             for i, goal in enumerate(agents.goals):
-                name = f"agents/{goal // config.size}_{goal % config.size}.mp4"
+                name = f"agents/{grid.task_text(goal, config.size).replace(' ', '_')}.mp4"
                 task = slice(i, i + 1)
                 video.write(run.artifact(name), config.size, agents.goals[task], cells[:, task])
 

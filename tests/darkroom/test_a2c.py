@@ -8,11 +8,12 @@ import torch
 
 from darkroom.a2c import a2c
 from darkroom.rooms import grid
-from darkroom.rooms.env import DarkRoom, EpisodeLimit
+from darkroom.rooms.env import DarkKeyToDoor, DarkRoom, EpisodeLimit
 from darkroom.train_sources import Config
 from runcatalog.record import Seeds
 
 GOALS = np.array([0, 3, 13])
+WITH_KEY = np.array([grid.task_with_key(key, door, 4) for key, door in ((9, 6), (11, 3), (6, 13))])
 
 
 def settings(**changed):
@@ -41,15 +42,22 @@ class Reference:
         self.adam = torch.optim.Adam(
             self.parameters, config.lr, (a2c.BETA1, a2c.BETA2), a2c.EPSILON
         )
-        row_column = divmod(int(goal), config.size)
-        self.rooms = [
-            EpisodeLimit(
-                DarkRoom(config.size, row_column, terminate_on_goal=config.terminating),
-                config.limit,
-            )
-            for _ in range(config.envs)
-        ]
-        self.cells = [room.reset()[0] for room in self.rooms]
+        key, goal = (
+            divmod(cell, config.size) for cell in grid.key_and_goal(int(goal), config.size)
+        )
+        if key < (0, 0):
+            ends = config.terminating
+            rooms = [
+                DarkRoom(config.size, goal, terminate_on_goal=ends) for _ in range(config.envs)
+            ]
+        else:
+            rooms = [DarkKeyToDoor(config.size, (goal, key)) for _ in range(config.envs)]
+        self.rooms = [EpisodeLimit(room, config.limit) for room in rooms]
+        self.cells = [self.state(*room.reset()) for room in self.rooms]
+
+    def state(self, cell, info):
+        """With the key in hand the agent is in another state."""
+        return cell + self.config.size**2 * info.get("has_key", False)
 
     def forward(self, cells):
         outputs = self.head(self.embedding(torch.tensor(cells)))
@@ -61,9 +69,11 @@ class Reference:
         for e, room in enumerate(self.rooms):
             path = []
             for action in actions[:, e]:
-                cell, reward, terminated, truncated, _ = room.step(int(action))
+                cell, reward, terminated, truncated, info = room.step(int(action))
+                cell = self.state(cell, info)
                 path.append((self.cells[e], int(action), reward, terminated, truncated, cell))
-                self.cells[e] = room.reset()[0] if terminated or truncated else cell
+                ended = terminated or truncated
+                self.cells[e] = self.state(*room.reset()) if ended else cell
             cells.append([step[0] for step in path])
             with torch.no_grad():
                 target = float(self.forward(self.cells[e])[1])
@@ -90,26 +100,31 @@ class Reference:
 
 
 @pytest.mark.parametrize(
-    ("terminating", "bootstrap", "max_grad_norm"),
+    ("tasks", "terminating", "bootstrap", "max_grad_norm"),
     [
-        (False, False, 0.05), (False, True, 0.05), (True, False, 0.05), (True, True, 0.05),
-        (True, True, 100.0),
+        (GOALS, False, False, 0.05), (GOALS, False, True, 0.05), (GOALS, True, False, 0.05),
+        (GOALS, True, True, 0.05), (GOALS, True, True, 100.0), (WITH_KEY, True, True, 100.0),
     ],
 )  # fmt: skip
-def test_the_agents_are_those_of_a_plain_implementation(terminating, bootstrap, max_grad_norm):
+def test_the_agents_are_those_of_a_plain_implementation(
+    tasks, terminating, bootstrap, max_grad_norm
+):
     config = settings(terminating=terminating, bootstrap=bootstrap, max_grad_norm=max_grad_norm)
-    agents = a2c.SourceAgents(GOALS, config, Seeds(1))
+    agents = a2c.SourceAgents(tasks, config, Seeds(1))
     references = [
         Reference(goal, [parameter[i] for parameter in agents.parameters], config)
-        for i, goal in enumerate(GOALS)
+        for i, goal in enumerate(tasks)
     ]
-    rewarded = 0.0
+    rewarded = terminated = 0
     for _ in range(10):
         played = agents.update()
         rewarded += played.rewards.sum()
+        terminated += played.terminated.sum()
         for i, reference in enumerate(references):
-            assert (reference.update(played.actions[:, i]) == played.cells[:, i]).all()
+            assert (reference.update(played.actions[:, i]) == played.states[:, i]).all()
+            assert (played.cells == played.states % config.size**2).all()
     assert rewarded > 0
+    assert (terminated > 0) == terminating
     for i, reference in enumerate(references):
         theirs = [reference.embedding.weight, reference.head.weight.T, reference.head.bias[None]]
         for ours, parameter in zip(agents.parameters, theirs, strict=True):

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom import evaluate_ad, train_ad
+from darkroom import evaluate_ad, train_ad, train_sources
 from darkroom.a2c import histories
 from darkroom.distillation import figures, task_split
 from darkroom.distillation.ad_options import PRESETS, Config
 from darkroom.distillation.update import Learner
 from darkroom.distillation.windows import KINDS
+from darkroom.rooms import grid
 from forked import kill_at_call, killed
 from runcatalog.record import Seeds, UserError
 from small_histories import SMALL, recorded, run_main
@@ -88,6 +89,30 @@ def test_a_figure_of_paths_repeats(tmp_path):
     for name in ("one", "two"):
         figures.paths(tmp_path / name, 3, np.array([8, 0]), cells)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_tasks_with_a_key_are_trained_on_and_evaluated(tmp_path, monkeypatch):
+    sources = tmp_path / "sources"
+    flags = {"size": 4, "limit": 20, "key_tasks": 20, "test_tasks": 0, "video": "none"}
+    budget = {"env_steps": 20_000, "history_steps": 20_000, "lr": 1e-2, "hidden": 16}
+    run_main(monkeypatch, sources, train_sources, **flags, **budget)
+    flags = SMALL | {"window": 40, "test_share": 0.2}
+    run_main(monkeypatch, tmp_path / "t", train_ad, histories=str(sources), **flags)
+    test = histories.read_tasks(tmp_path / "t/artifacts/test_tasks.txt", 4)
+    assert len(test) == 4
+    assert min(test) >= 16
+    flags = {"model": str(tmp_path / "t"), "episodes": 6, "copies": 1}
+    result = run_main(monkeypatch, tmp_path / "e", evaluate_ad, **flags)["result"]
+    assert [row[1] for row in result["table"]["rows"]] == ["4", "16"]
+    assert 0 < result["metrics"]["held_out_4/explorer_episodes_1_5"] < 1
+    for name in ("in_context.svg", "by_goal.svg", "paths.svg"):
+        assert (tmp_path / "e/artifacts" / name).stat().st_size > 5000
+    with pytest.raises(UserError, match="name tasks by --test-tasks"):
+        run_main(monkeypatch, tmp_path / "f", evaluate_ad, sizes="6", **flags)
+    histories.write_tasks(tmp_path / "six.txt", grid.tasks_with_key(6)[:3].tolist(), 6)
+    other = {"sizes": "6", "test_tasks": str(tmp_path / "six.txt")}
+    rows = run_main(monkeypatch, tmp_path / "o", evaluate_ad, **flags, **other)["result"]["table"]
+    assert [row[1] for row in rows["rows"]] == ["3"]
 
 
 def test_a_task_that_was_trained_on_is_refused(trained, tmp_path, monkeypatch):

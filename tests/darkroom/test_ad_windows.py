@@ -15,6 +15,7 @@ from darkroom.distillation import windows
 from darkroom.distillation.ad_options import Config
 from darkroom.distillation.context import NO_ACTION, NO_CELL, NO_REWARD, Context
 from darkroom.distillation.windows import Explorations
+from darkroom.rooms import grid
 from darkroom.rooms.grid import transitions
 from small_histories import recorded_by
 
@@ -198,6 +199,29 @@ def test_an_exploration_takes_the_episode_with_most_new_cells_and_never_touches_
         assert chosen[row, : counts[row]].tolist() == taken
     assert (counts < limits).any()  # where all that were drawn had touched the goal
     assert counts.max() == 5
+
+
+def test_an_exploration_before_a_key_never_touches_the_key(tmp_path, monkeypatch):
+    config = train_sources.Config(size=4, limit=12, hidden=8, envs=3, test_tasks=0)
+    pairs = {(1, 14), (14, 1), (6, 9)}
+    tasks = np.array(sorted(grid.task_with_key(key, door, 4) for key, door in pairs))
+    opened = recorded_by(config, tasks, tmp_path / "h", 400)
+    asked = []
+
+    def draw(self, goals, counts, rng, original=Explorations.draw):
+        chosen, counts = original(self, goals, counts, rng)
+        for goal, episodes, count in zip(goals, chosen, counts, strict=True):
+            asked.append((int(goal), set(self.cells(episodes[:count]).flat)))
+        return chosen, counts
+
+    monkeypatch.setattr(Explorations, "draw", draw)
+    source = windows.Episodes(opened, np.arange(3), 400)
+    sampling = sampling_of(length=60, exploring=1.0)
+    drawn = windows.Sampler([source], sampling, np.random.default_rng(0)).draw(200)
+    assert {goal for goal, _ in asked} == {key for key, _ in pairs}
+    assert all(goal not in cells for goal, cells in asked)
+    assert sum(map(len, (cells for _, cells in asked))) > 200
+    assert set(np.unique(drawn.context.rewards)) == {0, 1, NO_REWARD}
 
 
 def test_without_episodes_without_a_reward_nothing_is_explored(tmp_path):

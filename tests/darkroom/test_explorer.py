@@ -52,6 +52,53 @@ def test_every_step_nears_an_unknown_cell_or_the_known_goal(rooms, limit, termin
             cells[i] = int(step.cells[i])
 
 
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(2, 6), st.integers(0, 10**6)), min_size=1, max_size=5),
+    st.integers(1, 40), st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_with_a_key_it_nears_the_key_and_then_the_door(rooms, limit, seed):
+    sizes = np.array([size for size, _ in rooms])
+    chosen = [grid.tasks_with_key(size) for size in sizes]
+    tasks = np.array([t[pick % len(t)] for t, (_, pick) in zip(chosen, rooms, strict=True)])
+    batch = Tasks(tasks, sizes, limit, terminating=True).rooms()
+    agents = explorer.Explorers(batch, np.random.default_rng(seed))
+    keys, doors = grid.key_and_goal(tasks, sizes)
+    cells = batch.cells.tolist()
+    # Cells that may still have the key, and with it the door.
+    unknown = [[set(range(size**2)) for _ in range(2)] for size in sizes]
+    has_key, found = [0] * len(rooms), [[False, False] for _ in rooms]
+    for i, cell in enumerate(cells):
+        unknown[i][0].discard(cell)
+    for _, _, step in steps_of(batch, agents, 8):
+        for i, size in enumerate(sizes):
+            sought = int((keys, doors)[has_key[i]][i])
+            wanted = {sought} if found[i][has_key[i]] else unknown[i][has_key[i]]
+            before, after = (moves_to(c, wanted, size) for c in (cells[i], int(step.final[i])))
+            assert after == max(0, before - 1)
+            if step.final[i] == sought:
+                assert step.rewards[i] == 1
+                found[i][has_key[i]] = True
+                has_key[i] = 1
+            unknown[i][has_key[i]].discard(int(step.final[i]))
+            if step.terminated[i] or step.truncated[i]:
+                has_key[i] = 0
+                unknown[i][0].discard(int(step.cells[i]))
+            cells[i] = int(step.cells[i])
+
+
+def test_all_keys_and_doors_are_met_and_then_the_return_is_the_best():
+    tasks = Tasks.of_rooms([(5, grid.tasks_with_key(5)[::7])], 40, terminating=True)
+    returns, lengths = explorer.explore(tasks, 6, 2, np.random.default_rng(1))
+    assert (returns[:, :, -1] == 2).all()
+    shortest = grid.steps_to_rewards(5, tasks.goals)[1]
+    later = np.logical_or.accumulate(returns == 2, axis=2)[:, :, :-1]
+    assert (
+        lengths[:, :, 1:][later] == np.broadcast_to(shortest[:, None, None], later.shape)[later]
+    ).all()
+    assert set(np.unique(returns)) <= {0, 1, 2}
+
+
 @pytest.mark.parametrize("terminating", [False, True])
 def test_all_goals_are_met_and_then_the_return_is_the_best(terminating):
     tasks = Tasks.of_rooms([(5, grid.tasks(5)), (7, grid.tasks(7))], 20, terminating)
@@ -87,6 +134,7 @@ def test_the_operation_records_its_curve_and_repeats(tmp_path, monkeypatch):
         ({"sizes": "9 x"}, "--sizes: 'x'"),
         ({"sizes": ""}, "--sizes: ''"),
         ({"sizes": "9", "limit": 7}, "cannot be reached in 7 steps"),
+        ({"sizes": "3", "limit": 50, "key_tasks": 57}, "a 3 x 3 room has 56 tasks with a key"),
     ],
 )
 def test_impossible_rooms_are_one_line_errors(flags, message):

@@ -53,6 +53,53 @@ def test_batched_rooms_equal_single_rooms(size, limit, terminating, seed):
             assert (step.terminated[i], step.truncated[i]) == (terminated, truncated)
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 9), st.integers(1, 30), st.integers(0, 2**32 - 1))
+def test_batched_rooms_with_a_key_equal_single_rooms(size, limit, seed):
+    rng = np.random.default_rng(seed)
+    pairs = np.array([rng.choice(size * size, 2, replace=False) for _ in range(6)])
+    keys, doors = pairs.T
+    actions = rng.integers(grid.ACTIONS, size=(50, 6))
+    batch = RoomBatch(grid.task_with_key(keys, doors, size), size, limit=limit, terminating=True)
+    states, steps = [], []
+    for step_actions in actions:
+        states.append(batch.states.copy())
+        steps.append(batch.step(step_actions))
+    for i, (key, door) in enumerate(pairs):
+        goal = tuple(divmod(int(cell), size) for cell in (door, key))
+        env, before = EpisodeLimit(DarkKeyToDoor(size, goal), limit), grid.centre(size)
+        for state, step, (after, reward, terminated, truncated, cell, info) in zip(
+            states, steps, play(env, actions[:, i]), strict=True
+        ):
+            assert (step.cells[i], step.rewards[i], step.final[i]) == (after, reward, cell)
+            assert (step.terminated[i], step.truncated[i]) == (terminated, truncated)
+            assert step.final_states[i] == cell + size**2 * info["has_key"]
+            assert state[i] == before
+            before = after if terminated or truncated else step.final_states[i]
+
+
+@given(st.integers(2, 9), st.integers(2, 9), st.data())
+def test_a_task_has_a_number_and_a_text(size, other, data):
+    every = [*grid.tasks(size).tolist(), *grid.tasks_with_key(size).tolist()]
+    cells = size**2 - 1
+    assert len(set(every)) == len(every) == cells + cells * (cells - 1)
+    task = data.draw(st.sampled_from(every))
+    key, goal = grid.key_and_goal(task, size)
+    assert (key == grid.NO_KEY) == (task < size**2)
+    words = grid.task_text(task, size).split()
+    assert grid.read_task(words, size) == task
+    numbers = [list(divmod(cell, size)) for cell in (key, goal) if cell != grid.NO_KEY]
+    assert list(map(int, words)) == [place for cell in numbers for place in cell]
+    moved = grid.task_in_room(task, size, other)
+    offsets = [tuple(place - size // 2 for place in cell) for cell in numbers]
+    inside = all(0 <= place + other // 2 < other for offset in offsets for place in offset)
+    assert (moved >= 0) == inside
+    if inside:
+        there = [divmod(cell, other) for cell in grid.key_and_goal(moved, other)]
+        there = there[-len(numbers) :]
+        assert [tuple(place - other // 2 for place in cell) for cell in there] == offsets
+
+
 @given(SIZES, st.integers(1, 20), st.data())
 def test_goals_beyond_an_episode_are_named(size, limit, data):
     reached = {grid.centre(size)}
@@ -147,6 +194,45 @@ def test_the_best_return_is_what_search_finds_and_chance_what_enumeration_gives(
         assert random_return == pytest.approx(chance[start], abs=1e-12)
 
 
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("terminating", [False, True])
+@pytest.mark.parametrize("limit", [1, 4, 9])
+def test_the_same_holds_with_a_key(size, terminating, limit):
+    pairs = [(k, g) for k in range(size**2) for g in range(size**2) if k != g]
+    tasks = np.array([grid.task_with_key(key, goal, size) for key, goal in pairs])
+    best = grid.optimal_return(size, tasks, limit, terminating=terminating)
+    random_return = grid.random_return(size, tasks, limit, terminating=terminating)
+    success = grid.random_success(size, tasks, limit)
+    table, start = grid.transitions(size), grid.centre(size)
+    for i, (key, goal) in enumerate(pairs):
+        # Values of every cell without and with the key, by the number of steps that are left.
+        value, chance, reached = np.zeros((3, 2, size**2))
+        for _ in range(limit):
+            without, has = table == key, table == goal
+            on = np.where(has & terminating, 0.0, 1.0)
+            value = np.stack(
+                [
+                    np.where(without, 1 + value[1][table], value[0][table]).max(axis=1),
+                    (has + on * value[1][table]).max(axis=1),
+                ]
+            )
+            chance = np.stack(
+                [
+                    np.where(without, 1 + chance[1][table], chance[0][table]).mean(axis=1),
+                    (has + on * chance[1][table]).mean(axis=1),
+                ]
+            )
+            reached = np.stack(
+                [
+                    np.where(without, reached[1][table], reached[0][table]).mean(axis=1),
+                    np.where(has, 1, reached[1][table]).mean(axis=1),
+                ]
+            )
+        assert best[i] == value[0, start]
+        assert random_return[i] == pytest.approx(chance[0, start], abs=1e-12)
+        assert success[i] == pytest.approx(reached[0, start], abs=1e-12)
+
+
 def test_the_numbers_of_the_9_by_9_room():
     tasks = grid.tasks(9)
     assert len(tasks) == 80
@@ -197,7 +283,11 @@ def test_a_picture_shows_goal_and_agent():
         (lambda: DarkRoom(1), "size 1"),
         (lambda: DarkRoom(9, render_mode="human"), "render_mode"),
         (lambda: EpisodeLimit(DarkRoom(9), 0), "limit 0"),
-        (lambda: RoomBatch(np.array([81]), 9), "outside"),
+        (lambda: RoomBatch(np.array([82 * 81]), 9), "outside"),
+        (lambda: RoomBatch(np.array([81]), 9), "in one cell"),
+        (lambda: grid.read_task(["1", "2", "1", "2"], 9), "key in the cell of the goal"),
+        (lambda: grid.read_task(["1", "2", "3"], 9), "is no row and column"),
+        (lambda: grid.read_task(["1", "2", "9", "0"], 9), "outside"),
         (lambda: RoomBatch(np.array([1]), 9, random_start=True), "rng"),
         (lambda: DarkRoom(9).step(5), "action 5"),
     ],

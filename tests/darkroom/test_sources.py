@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from darkroom import train_sources
 from darkroom.a2c import a2c, curves, evaluation, histories, video
 from darkroom.rooms import grid
-from darkroom.rooms.env import DarkRoom, EpisodeLimit
+from darkroom.rooms.env import DarkKeyToDoor, DarkRoom, EpisodeLimit
 from forked import kill_at_call, killed
 from runcatalog.record import Seeds, UserError
 from small_histories import run_main
@@ -56,6 +56,49 @@ def test_a_history_obeys_the_rules_of_its_room(folder):
                 assert reward == kept.rewards[task, env, step]
                 if terminated or truncated:
                     cell, info = room.reset()
+
+
+WITH_KEY = SMALL | {
+    "size": 3,
+    "limit": 8,
+    "key_tasks": 12,
+    "test_tasks": 3,
+    "env_steps": 20_000,
+    "video": "none",
+}
+
+
+def test_a_history_with_a_key_obeys_the_rules_also_after_a_kill(tmp_path, monkeypatch):
+    """Killed while agents have keys in hand."""
+    folder = tmp_path / "killed"
+
+    def run_until_killed():
+        kill_at_call(monkeypatch, a2c.SourceAgents, "update", 25)
+        run_main(monkeypatch, folder, train_sources, **WITH_KEY)
+
+    killed(run_until_killed)
+    continued = run_main(monkeypatch, folder, train_sources, **WITH_KEY)
+    whole = run_main(monkeypatch, tmp_path / "whole", train_sources, **WITH_KEY)
+    assert (continued["session"], continued["digest"]) == (2, whole["digest"])
+    kept = histories.Histories.open(folder)
+    assert (kept.cells == histories.Histories.open(tmp_path / "whole").cells).all()
+    for task, number in enumerate(kept.about.goals):
+        key, door = (divmod(cell, 3) for cell in grid.key_and_goal(number, 3))
+        room = EpisodeLimit(DarkKeyToDoor(3, (door, key)), 8)
+        cell, _ = room.reset()
+        for step in range(200):
+            assert cell == kept.cells[task, 4, step]
+            cell, reward, terminated, truncated, _ = room.step(int(kept.actions[task, 4, step]))
+            assert reward == kept.rewards[task, 4, step]
+            if terminated or truncated:
+                cell, _ = room.reset()
+    metrics = whole["result"]["metrics"]
+    assert metrics["optimal_return"] == 2
+    assert 2 * metrics["success"] <= metrics["return"] <= 1 + metrics["success"]
+    assert metrics["success"] > 0.9  # agents that learn
+    test = histories.read_tasks(folder / "artifacts/test_tasks.txt", 3)
+    assert len(test) == 3
+    assert set(test) < set(kept.about.goals)
 
 
 def test_a_killed_and_resumed_run_records_the_same(folder, tmp_path, monkeypatch):
@@ -119,7 +162,7 @@ def test_the_text_export_is_the_history(folder, tmp_path):
 def test_the_curves_equal_those_of_a_loop(seed, points):
     config = train_sources.Config(size=3, limit=4, hidden=4, envs=3, rollout=5, test_tasks=0)
     agents = a2c.SourceAgents(np.array([0, 2]), config.settings(), Seeds(seed))
-    ours, updates = curves.Curves(2, 3, 9, points), 9
+    ours, updates = curves.Curves(np.array([0, 2]), 3, 3, 9, points), 9
     ended = {task: [] for task in range(2)}
     returns = np.zeros((2, 3))
     points_seen = 0
@@ -161,11 +204,15 @@ def test_final_agents_are_evaluated_by_whole_episodes():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"tasks": "0,9"}, "'0,9' is no row,column of a 9 x 9 room"),
+        ({"tasks": "0,9"}, "'0,9' is no task of a 9 x 9 room"),
         ({"tasks": "0,0 0,0"}, "or a goal twice"),
         ({"tasks": ""}, "names no goal"),
         ({"size": 3, "test_tasks": 8}, "leave none for training"),
         ({"size": 1}, "--size"),
+        ({"size": 3, "key_tasks": 57}, "--key-tasks: 57, but a 3 x 3 room has 56 tasks with a key"),
+        ({"key_tasks": 5, "tasks": "1,2"}, "--key-tasks: draws tasks"),
+        ({"limit": 20, "key_tasks": 5000}, "cannot be reached in 20 steps"),
+        ({"tasks": "1,2,1,2"}, "'1,2,1,2' is no task of a 9 x 9 room"),
         ({"limit": 300}, "--limit"),
         ({"limit": 7}, "--limit: the farthest goal of a 9 x 9 room cannot be reached in 7 steps"),
     ],

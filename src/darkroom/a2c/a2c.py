@@ -12,9 +12,10 @@ one learner). For the agent of a task, with policy pi and value V of weights the
         g = clip(gradient of L, max_grad_norm)
         theta = Adam(theta, g, lr)
 
-The network is an embedding of the cell and linear layers for logits and value. It has as many different outputs as the
-room has cells. So an update computes the table of all outputs once, plays by looking up, sums the gradients of all
-samples in a table of the same shape, and propagates that to the weights.
+The network is an embedding of the cell and linear layers for logits and value. In rooms with a key it is an embedding
+of the cell and of whether the agent has the key: no policy of the cell alone goes to the key and on to the door by the
+shortest ways. There are few such states. So an update computes the table of all outputs once, plays by looking up, sums
+the gradients of all samples in a table of the same shape, and propagates that to the weights.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ class Settings:
     max_grad_norm: float
     bootstrap: bool
 
-    def rooms(self, goals: np.ndarray) -> RoomBatch:
-        """Return rooms of this kind, one per goal, int [n]."""
-        return RoomBatch(goals, self.size, limit=self.limit, terminating=self.terminating)
+    def rooms(self, tasks: np.ndarray) -> RoomBatch:
+        """Return rooms of this kind, one per task, int [n]."""
+        return RoomBatch(tasks, self.size, limit=self.limit, terminating=self.terminating)
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,9 @@ class Rollout:
         rewards: float32 [S, T, E].
         times: Steps of the episode before the action, int32 [S, T, E].
         ended: Whether the step ended an episode, bool [S, T, E].
-        next_cells: Cells after the action, before a new episode begins, int32 [S, T, E].
+        terminated: Whether the goal ended it, bool [S, T, E].
+        states: States before the action, see :attr:`darkroom.rooms.batch.RoomBatch.states`, int32 [S, T, E].
+        next_states: States after the action, before a new episode begins, int32 [S, T, E].
     """
 
     cells: np.ndarray
@@ -90,7 +93,9 @@ class Rollout:
     rewards: np.ndarray
     times: np.ndarray
     ended: np.ndarray
-    next_cells: np.ndarray
+    terminated: np.ndarray
+    states: np.ndarray
+    next_states: np.ndarray
 
     @classmethod
     def empty(cls, steps: int, rooms: int) -> Rollout:
@@ -102,7 +107,9 @@ class Rollout:
             rewards=np.empty(shape, np.float32),
             times=np.empty(shape, np.int32),
             ended=np.empty(shape, bool),
-            next_cells=np.empty(shape, np.int32),
+            terminated=np.empty(shape, bool),
+            states=np.empty(shape, np.int32),
+            next_states=np.empty(shape, np.int32),
         )
 
     def by_task(self, tasks: int) -> Rollout:
@@ -113,12 +120,12 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Outputs:
-    """The network's outputs for every cell of every task.
+    """The network's outputs for every state of every task.
 
     Attributes:
-        log_policy: log pi(a | s), float32 [5, T, cells].
-        policy: pi(a | s), float32 [5, T, cells].
-        values: V(s), float32 [T, cells].
+        log_policy: log pi(a | s), float32 [5, T, states].
+        policy: pi(a | s), float32 [5, T, states].
+        values: V(s), float32 [T, states].
     """
 
     log_policy: np.ndarray
@@ -130,7 +137,7 @@ class ActionSampler:
     """Sampler of actions in the rooms of all tasks, task by task.
 
     Args:
-        policy: pi(a | s), float32 [5, T, cells].
+        policy: pi(a | s), float32 [5, T, states].
         rooms: Rooms of a task.
     """
 
@@ -138,32 +145,33 @@ class ActionSampler:
         self._cumulative = policy.cumsum(axis=0)[:-1]
         self._tasks = np.repeat(np.arange(policy.shape[1]), rooms)
 
-    def sample(self, cells: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    def sample(self, states: np.ndarray, uniform: np.ndarray) -> np.ndarray:
         """Sample actions, int32 [T x rooms].
 
         Args:
-            cells: Cells of the agents, int [T x rooms].
+            states: States of the agents, int [T x rooms].
             uniform: Random numbers in [0, 1), float32 [T x rooms].
         """
-        return (self._cumulative[:, self._tasks, cells] < uniform).sum(axis=0, dtype=np.int32)
+        return (self._cumulative[:, self._tasks, states] < uniform).sum(axis=0, dtype=np.int32)
 
 
 class SourceAgents:
     """One agent per task, independent of the other tasks.
 
     Args:
-        goals: Cells, int [T].
+        goals: Tasks as in :mod:`darkroom.rooms.grid`, int [T].
         settings: Settings of the learner.
-        seeds: Source of the run's random numbers; every goal has its own stream.
+        seeds: Source of the run's random numbers; every task has its own stream.
 
     Attributes:
-        parameters: float32: embedding [T, cells, hidden], weight [T, hidden, 6] (five logits and the value), bias
+        parameters: float32: embedding [T, states, hidden], weight [T, hidden, 6] (five logits and the value), bias
             [T, 1, 6].
         updates: Number of updates so far.
     """
 
     def __init__(self, goals: np.ndarray, settings: Settings, seeds: Seeds) -> None:
         self.settings, self.goals = settings, np.asarray(goals)
+        self._states = settings.size**2 * (1 + bool((self.goals >= settings.size**2).any()))
         self._rngs = [seeds.generator("source agent", int(goal)) for goal in self.goals]
         initial = zip(*map(self._initial_parameters, self._rngs), strict=True)
         self.parameters = [np.stack(of_tasks) for of_tasks in initial]
@@ -183,7 +191,7 @@ class SourceAgents:
         return rollout
 
     def outputs(self) -> Outputs:
-        """Return policy and value of every cell."""
+        """Return policy and value of every state."""
         embedding, weight, bias = self.parameters
         outputs = np.moveaxis(embedding @ weight + bias, -1, 0)
         # Actions first, so that sums over them add long rows.
@@ -199,6 +207,7 @@ class SourceAgents:
             "moments": [list(pair) for pair in self._moments],
             "cells": self._rooms.cells,
             "times": self._rooms.times,
+            "has_key": self._rooms.has_key,
             "uniform": self._uniform,
             "rngs": [rng.bit_generator.state for rng in self._rngs],
         }
@@ -209,16 +218,18 @@ class SourceAgents:
         self.updates = int(state["updates"])
         self._moments = [(np.array(m), np.array(v)) for m, v in state["moments"]]
         self._rooms.cells, self._rooms.times = np.array(state["cells"]), np.array(state["times"])
+        if "has_key" in state:  # older checkpoints lack it
+            self._rooms.has_key = np.array(state["has_key"])
         self._uniform = np.array(state["uniform"])
         for rng, saved in zip(self._rngs, state["rngs"], strict=True):
             rng.bit_generator.state = saved
 
     def _initial_parameters(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Return parameters as torch initialises them: Embedding N(0, 1), Linear U(+-1 / sqrt(hidden))."""
-        cells, hidden = self.settings.size**2, self.settings.hidden
+        hidden = self.settings.hidden
         bound = hidden**-0.5
         return (
-            rng.standard_normal((cells, hidden), np.float32),
+            rng.standard_normal((self._states, hidden), np.float32),
             rng.uniform(-bound, bound, (hidden, OUTPUTS)).astype(np.float32),
             rng.uniform(-bound, bound, (1, OUTPUTS)).astype(np.float32),
         )
@@ -230,9 +241,11 @@ class SourceAgents:
         rollout = Rollout.empty(settings.rollout, len(rooms))
         for t in range(settings.rollout):
             rollout.cells[t], rollout.times[t] = rooms.cells, rooms.times
-            rollout.actions[t] = sampler.sample(rooms.cells, uniform[t].reshape(-1))
+            rollout.states[t] = rooms.states
+            rollout.actions[t] = sampler.sample(rollout.states[t], uniform[t].reshape(-1))
             step = rooms.step(rollout.actions[t])
-            rollout.rewards[t], rollout.next_cells[t] = step.rewards, step.final
+            rollout.rewards[t], rollout.next_states[t] = step.rewards, step.final_states
+            rollout.terminated[t] = step.terminated
             rollout.ended[t] = step.terminated | step.truncated
         return rollout.by_task(len(self.goals))
 
@@ -245,7 +258,7 @@ class SourceAgents:
         return self._uniform[place]
 
     def _propagate(self, gradient: np.ndarray) -> list[np.ndarray]:
-        """Return the gradients of the parameters from that of the outputs, float32 [T, cells, 6]."""
+        """Return the gradients of the parameters from that of the outputs, float32 [T, states, 6]."""
         embedding, weight, _ = self.parameters
         return [
             gradient @ weight.transpose(0, 2, 1),
@@ -276,14 +289,13 @@ class SourceAgents:
 def discounted_returns(rollout: Rollout, values: np.ndarray, settings: Settings) -> np.ndarray:
     """Return R_t: discounted rewards to the rollout's end and the value of what follows, float32 [S, T, E]."""
     tasks = np.arange(len(values))[:, None]
-    terminated = rollout.rewards > 0 if settings.terminating else np.zeros_like(rollout.ended)
-    following = values[tasks, rollout.next_cells[-1]]
+    following = values[tasks, rollout.next_states[-1]]
     returns = np.empty_like(rollout.rewards)
     for t in reversed(range(len(returns))):
         last_value = np.float32(0)
         if settings.bootstrap:
-            last_value = values[tasks, rollout.next_cells[t]]
-        after_end = np.where(terminated[t], np.float32(0), last_value)
+            last_value = values[tasks, rollout.next_states[t]]
+        after_end = np.where(rollout.terminated[t], np.float32(0), last_value)
         following = np.where(rollout.ended[t], after_end, following)
         following = rollout.rewards[t] + settings.gamma * following
         returns[t] = following
@@ -293,20 +305,20 @@ def discounted_returns(rollout: Rollout, values: np.ndarray, settings: Settings)
 def output_gradient(
     rollout: Rollout, returns: np.ndarray, outputs: Outputs, settings: Settings
 ) -> np.ndarray:
-    """Return the gradient of the loss L with respect to logits and value of every cell, float32 [T, cells, 6].
+    """Return the gradient of the loss L with respect to logits and value of every state, float32 [T, states, 6].
 
     For a sample, with log pi = logits - logsumexp(logits),
 
         dL/dlogit_b = A (pi(b) - [b = a]) + entropy_coef pi(b) (log pi(b) + H)
         dL/dV = -2 value_coef A
     """
-    tasks, cells = outputs.values.shape
-    count = tasks * cells
-    place = (np.arange(tasks)[:, None] * cells + rollout.cells).reshape(-1)
+    tasks, states = outputs.values.shape
+    count = tasks * states
+    place = (np.arange(tasks)[:, None] * states + rollout.states).reshape(-1)
     log_policy = outputs.log_policy.reshape(ACTIONS, -1)
     policy = outputs.policy.reshape(ACTIONS, -1)
     advantages = returns.reshape(-1) - outputs.values.reshape(-1)[place]
-    # Sums over the samples of every cell: of A, of 1, and of A by action.
+    # Sums over the samples of every state: of A, of 1, and of A by action.
     total = np.bincount(place, advantages, count).astype(np.float32)
     visits = np.bincount(place, minlength=count).astype(np.float32)
     chosen = np.bincount(rollout.actions.reshape(-1) * count + place, advantages, ACTIONS * count)
@@ -316,7 +328,7 @@ def output_gradient(
     gradient[:ACTIONS] -= chosen.reshape(ACTIONS, -1)
     gradient[ACTIONS] = -2 * settings.value_coef * total
     gradient /= settings.rollout * settings.envs
-    return np.ascontiguousarray(gradient.T).reshape(tasks, cells, OUTPUTS)
+    return np.ascontiguousarray(gradient.T).reshape(tasks, states, OUTPUTS)
 
 
 @kernel

@@ -8,6 +8,7 @@ import numpy as np
 
 from darkroom.a2c.a2c import Rollout
 from darkroom.a2c.histories import Histories
+from darkroom.rooms import grid
 
 NAMES = ("return", "success", "length")
 BLOCKS = 100  # points of `by_episode`, as many as a record has
@@ -17,7 +18,8 @@ class Curves:
     """Means by task over the episodes that end between two points, computed during the training.
 
     Args:
-        tasks: Number of tasks, T.
+        tasks: Tasks as in :mod:`darkroom.rooms.grid`, int [T].
+        size: Side of the rooms [cells].
         envs: Environments of a task, E.
         updates: Updates of the training.
         points: Points of a curve; the last is at the end.
@@ -28,13 +30,14 @@ class Curves:
         points: Number of points so far.
     """
 
-    def __init__(self, tasks: int, envs: int, updates: int, points: int) -> None:
+    def __init__(self, tasks: np.ndarray, size: int, envs: int, updates: int, points: int) -> None:
+        self._tasks, self._size = tasks, size
         self.at = np.unique(np.linspace(0, updates, min(points, updates) + 1, dtype=int)[1:])
-        self.means = {name: np.full((len(self.at), tasks), np.nan) for name in NAMES}
+        self.means = {name: np.full((len(self.at), len(tasks)), np.nan) for name in NAMES}
         self.points = 0
-        self._sums = np.zeros((len(NAMES), tasks))
-        self._episodes = np.zeros(tasks)
-        self._returns = np.zeros((tasks, envs))  # of the episodes that have not ended
+        self._sums = np.zeros((len(NAMES), len(tasks)))
+        self._episodes = np.zeros(len(tasks))
+        self._returns = np.zeros((len(tasks), envs))  # of the episodes that have not ended
 
     def add(self, update: int, rollout: Rollout) -> dict[str, float] | None:
         """Add a rollout; at a point, return the means over tasks in which an episode ended."""
@@ -44,7 +47,8 @@ class Curves:
         ):
             returns = returns + rewards
             if ended.any():
-                values = returns, returns > 0, times + 1
+                reached = grid.reached_goal(self._size, self._tasks, returns.T).T
+                values = returns, reached, times + 1
                 self._sums += [np.where(ended, value, 0).sum(axis=1) for value in values]
                 self._episodes += ended.sum(axis=1)
                 returns = np.where(ended, 0.0, returns)

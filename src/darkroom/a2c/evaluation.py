@@ -21,15 +21,17 @@ class Evaluation:
     Attributes:
         returns: Sums of rewards.
         lengths: Steps.
+        reached: Whether the goal was met and counted.
     """
 
     returns: np.ndarray
     lengths: np.ndarray
+    reached: np.ndarray
 
     @property
     def success(self) -> np.ndarray:
         """Share of episodes that reached the goal, float [T]."""
-        return (self.returns > 0).mean(axis=1)
+        return self.reached.mean(axis=1)
 
 
 def evaluate(
@@ -41,7 +43,10 @@ def evaluate(
     for step, running in complete_episodes(agents, rng, episodes):
         returns += np.where(running, step.rewards, 0)
         lengths += running
-    return Evaluation(returns.reshape(tasks, -1), lengths.reshape(tasks, -1))
+    returns, lengths = returns.reshape(tasks, -1), lengths.reshape(tasks, -1)
+    return Evaluation(
+        returns, lengths, grid.reached_goal(agents.settings.size, agents.goals, returns.T).T
+    )
 
 
 def complete_episodes(
@@ -56,7 +61,7 @@ def complete_episodes(
     sampler = ActionSampler(agents.outputs().policy, count)
     running = np.ones(len(rooms), bool)
     while running.any():
-        step = rooms.step(sampler.sample(rooms.cells, rng.random(len(rooms), np.float32)))
+        step = rooms.step(sampler.sample(rooms.states, rng.random(len(rooms), np.float32)))
         yield step, running
         running = running & ~(step.terminated | step.truncated)
 
@@ -82,10 +87,12 @@ def scores(agents: SourceAgents, evaluation: Evaluation) -> dict[str, float]:
     }
     if not terminating:
         return metrics
-    reached = evaluation.returns > 0
+    reached = evaluation.reached
     if not reached.any():
         return metrics | {"extra_steps": float(limit), "worst_extra_steps": float(limit)}
-    extra = np.where(reached, evaluation.lengths - grid.distances(size)[goals][:, None], np.nan)
+    extra = np.where(
+        reached, evaluation.lengths - grid.steps_to_rewards(size, goals)[1][:, None], np.nan
+    )
     by_task = [float(np.nanmean(row)) for row in extra if np.isfinite(row).any()]
     return metrics | {
         "length": float(evaluation.lengths[reached].mean()),

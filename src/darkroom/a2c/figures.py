@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from darkroom.rooms.grid import mean_by_goal
 from runcatalog.plots.style import BLUE, VERMILION, WIDTH, dress, sheet
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def source_agents(
     Args:
         path: SVG to write.
         size: Side of the room [cells].
-        goals: Cells, int [T].
+        goals: Tasks, int [T].
         steps: Environment steps of a task at the points of the curves, int [points].
         curves: Learning curves.
         returns: Mean returns of the final agents, float [T].
@@ -45,8 +46,7 @@ def source_agents(
             )
             axes.set(xlabel="steps of a task [thousand]", ylabel=f"{name} of an episode")
             dress(axes)
-        room = np.full(size * size, np.nan)
-        room[goals] = returns
+        room = mean_by_goal(size, goals, returns)
         image = right.imshow(room.reshape(size, size), cmap="viridis", vmin=0)
         right.set(title="final return by goal", xlabel="column", ylabel="row")
         figure.colorbar(image, ax=right, shrink=0.8)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from darkroom.rooms.grid import read_cell
+from darkroom.rooms.grid import read_task, task_text
 
 if TYPE_CHECKING:
     from darkroom.a2c.a2c import Rollout
@@ -32,7 +32,7 @@ class About:
         size: Side of the rooms [cells].
         limit: Steps of an episode.
         terminating: Whether the goal ends an episode.
-        goals: Goal of every task, in the file's order.
+        goals: Tasks as in :mod:`darkroom.rooms.grid`, in the file's order.
         seed: Seed of the run.
     """
 
@@ -152,20 +152,20 @@ def split(goals: Sequence[int], test: int, rng: np.random.Generator) -> tuple[li
 
 
 def write_tasks(path: Path, goals: Sequence[int], size: int) -> None:
-    """Write tasks as lines of `row column`."""
-    path.write_text("".join(f"{goal // size} {goal % size}\n" for goal in goals))
+    """Write tasks as lines of `row column` of the goal, after those of the key if there is one."""
+    path.write_text("".join(f"{task_text(goal, size)}\n" for goal in goals))
 
 
 def read_tasks(path: Path, size: int) -> list[int]:
     """Read the tasks of `write_tasks`.
 
     Raises:
-        ValueError: A line is no cell of such a room, or repeats an earlier one.
+        ValueError: A line is no task of such a room, or repeats an earlier one.
     """
     goals = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         try:
-            goals.append(read_cell(line.split(), size))
+            goals.append(read_task(line.split(), size))
         except ValueError:
             raise ValueError(
                 f"{path}:{number}: {line!r} is no `row column` of a {size} x {size} room"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from darkroom.a2c.evaluation import complete_episodes
-from darkroom.rooms.grid import centre
+from darkroom.rooms.grid import NO_KEY, centre, key_and_goal
 
 if TYPE_CHECKING:
     from darkroom.a2c.a2c import SourceAgents
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FPS = 5
 WIDTH = 960  # approximate width of a picture [pixels]
 _FLOOR, _WALL = (255, 255, 255), (90, 90, 90)
-_GOAL, _AGENT, _BOTH = (213, 94, 0), (0, 114, 178), (0, 158, 115)
+_GOAL, _KEY, _AGENT, _BOTH = (213, 94, 0), (240, 228, 66), (0, 114, 178), (0, 158, 115)
 
 
 def paths(agents: SourceAgents, rng: np.random.Generator, episodes: int) -> np.ndarray:
@@ -32,15 +32,15 @@ def paths(agents: SourceAgents, rng: np.random.Generator, episodes: int) -> np.n
     return np.stack(frames)
 
 
-def picture(size: int, goals: np.ndarray, cells: np.ndarray) -> np.ndarray:
+def picture(size: int, tasks: np.ndarray, cells: np.ndarray) -> np.ndarray:
     """Return a picture of rooms side by side, uint8 [height, width, 3] with even sides.
 
     Args:
         size: Side of the rooms [cells].
-        goals: Goal of every room, int [n].
+        tasks: Task of every room, int [n].
         cells: Agent's cell in every room, int [n].
     """
-    count, ideal = len(goals), math.sqrt(len(goals) * 4 / 3)
+    count, ideal = len(tasks), math.sqrt(len(tasks) * 4 / 3)
     # About 4:3, with few empty places in the last row.
     across = min(
         range(max(1, int(0.8 * ideal)), math.ceil(1.2 * ideal) + 1),
@@ -49,8 +49,11 @@ def picture(size: int, goals: np.ndarray, cells: np.ndarray) -> np.ndarray:
     down = math.ceil(count / across)
     pixels = max(2, WIDTH // (across * (size + 1)))
     page = np.full((down * (size + 1) + 1, across * (size + 1) + 1, 3), _WALL, np.uint8)
-    for i, (goal, cell) in enumerate(zip(goals, cells, strict=True)):
+    for i, (task, cell) in enumerate(zip(tasks, cells, strict=True)):
         room = np.full((size * size, 3), _FLOOR, np.uint8)
+        key, goal = key_and_goal(task, size)
+        if key != NO_KEY:
+            room[key] = _KEY
         room[goal], room[cell] = _GOAL, _BOTH if goal == cell else _AGENT
         top, left = (i // across) * (size + 1) + 1, (i % across) * (size + 1) + 1
         page[top : top + size, left : left + size] = room.reshape(size, size, 3)
@@ -58,7 +61,7 @@ def picture(size: int, goals: np.ndarray, cells: np.ndarray) -> np.ndarray:
     return large[: large.shape[0] // 2 * 2, : large.shape[1] // 2 * 2]
 
 
-def write(path: Path, size: int, goals: np.ndarray, cells: np.ndarray) -> None:
+def write(path: Path, size: int, tasks: np.ndarray, cells: np.ndarray) -> None:
     """Write a video of paths, int [steps, n], with ffmpeg."""
     import imageio.v2 as imageio
 
@@ -68,4 +71,4 @@ def write(path: Path, size: int, goals: np.ndarray, cells: np.ndarray) -> None:
         path, format="FFMPEG", fps=FPS, codec="libx264", macro_block_size=2, quality=None, output_params=options,
     ) as writer:  # fmt: skip
         for frame in cells:
-            writer.append_data(picture(size, goals, frame))
+            writer.append_data(picture(size, tasks, frame))

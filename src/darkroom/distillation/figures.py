@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from darkroom.distillation.scores import LearningCurve
+from darkroom.rooms.grid import NO_KEY, key_and_goal
 from runcatalog.plots import style
 from runcatalog.plots.labels import logarithmic
 from runcatalog.plots.palette import Palette
@@ -78,7 +79,7 @@ def by_goal(
     Args:
         path: SVG to write.
         rooms: Value of every cell by size, float [size^2]; NaN without a value.
-        marked: Goals with a dot, by size.
+        marked: Cells with a dot, by size.
     """
     width = min(3.2 * len(rooms) + 0.6, style.WIDTH)
     with sheet(path, (width, 3.2), "darkroom") as figure:
@@ -93,13 +94,13 @@ def by_goal(
         figure.colorbar(image, ax=list(panels), shrink=0.8, label="normalised return")
 
 
-def paths(path: Path, size: int, goals: np.ndarray, cells: np.ndarray) -> None:
+def paths(path: Path, size: int, tasks: np.ndarray, cells: np.ndarray) -> None:
     """Draw the paths of agents, a row per agent and a column per episode.
 
     Args:
         path: SVG to write.
         size: Side of the room.
-        goals: Cells, int [T].
+        tasks: Tasks, int [T].
         cells: Cells of every episode in their order, int [T, episodes, steps + 1]; -1 after its end.
     """
     agents, episodes = cells.shape[:2]
@@ -112,19 +113,24 @@ def paths(path: Path, size: int, goals: np.ndarray, cells: np.ndarray) -> None:
             right, down = spacing * episode, spacing * agent
             walked = cells[agent, episode][cells[agent, episode] >= 0]
             rows, columns = np.divmod(walked, size)
-            row, column = divmod(int(goals[agent]), size)
+            key, goal = key_and_goal(int(tasks[agent]), size)
+            row, column = divmod(goal, size)
             offset = offsets[: len(walked)]
             walls = np.array([0, size, size, 0, 0]) - 0.5
             axes.plot(right + walls, down + np.roll(walls, 1), color=GREY, linewidth=0.5)
             axes.plot(right + columns + offset, down + rows + offset, color=BLUE, linewidth=1)
             axes.plot(right + column, down + row, "*", color=VERMILION, markersize=5)
+            if key != NO_KEY:
+                row, column = divmod(key, size)
+                axes.plot(right + column, down + row, "o", color="black", markersize=2.5)
         axes.set(
             xlim=(-1, spacing * episodes - 1), ylim=(spacing * agents - 1, -1), yticks=(),
         )  # fmt: skip
         axes.set_xticks(
             spacing * np.arange(episodes) + size // 2, range(1, episodes + 1), fontsize=8
         )
-        axes.set(aspect="equal", xlabel="episode in the context; star: the goal")
+        dot = ", dot: the key" if (tasks >= size**2).any() else ""
+        axes.set(aspect="equal", xlabel=f"episode in the context; star: the goal{dot}")
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
 

@@ -49,10 +49,10 @@ class PartScores:
         size: Side of the rooms [cells].
         part: `held_out`, `validation` or `training`; in rooms of a size that was not trained on, `shown_offset` or
             `unseen_offset`.
-        goals: Cells, int [T].
+        goals: Tasks as in :mod:`darkroom.rooms.grid`, int [T].
         returns: Normalised return of every episode, float64 [T, copies, episodes].
         lengths: Steps of every episode, float [T, copies, episodes].
-        met: Whether the goal was met in this episode or before, bool [T, copies, episodes].
+        met: Whether the goal was met in this episode or before, with its key, bool [T, copies, episodes].
         chance: Probability that random actions meet the goal in an episode, float [T].
     """
 
@@ -74,9 +74,9 @@ class PartScores:
             returns, lengths: Of every episode, float [T, copies, episodes].
         """
         size = int(tasks.sizes[0])
-        met = np.logical_or.accumulate(returns > 0, axis=2)
-        # The return where the goal pays once and ends the episode is the probability to meet it.
-        chance = grid.random_return(size, tasks.goals, tasks.limit, terminating=True)
+        reached = grid.reached_goal(size, tasks.goals, np.moveaxis(returns, 0, -1))
+        met = np.logical_or.accumulate(np.moveaxis(reached, -1, 0), axis=2)
+        chance = grid.random_success(size, tasks.goals, tasks.limit)
         return cls(size, part, tasks.goals, tasks.normalised(returns), lengths, met, chance)
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 
 from darkroom.a2c.histories import Histories, read_tasks, split, write_tasks
 from darkroom.distillation.ad_options import Config
-from darkroom.rooms.grid import cell_in_room
+from darkroom.rooms.grid import task_in_room, task_text
 from runcatalog import record
 from runcatalog.record.config import find_folder
 from runcatalog.record.journal.files import read_json
@@ -17,7 +17,7 @@ from runcatalog.record.journal.files import read_json
 
 @dataclass(frozen=True)
 class TaskSplit:
-    """The tasks of rooms of one size, each a goal cell.
+    """The tasks of rooms of one size, numbered as in :mod:`darkroom.rooms.grid`.
 
     Attributes:
         size: Side of the rooms [cells].
@@ -108,7 +108,7 @@ def split_tasks(config: Config, histories: Sequence[Histories]) -> list[TaskSpli
     largest = max(histories, key=lambda opened: opened.about.size)
     size = largest.about.size
     goals = [
-        cell_in_room(int(goal), opened.about.size, size)
+        task_in_room(int(goal), opened.about.size, size)
         for opened in (largest, *histories)
         for goal in opened.about.goals
     ]
@@ -121,10 +121,10 @@ def _transferred(whole: TaskSplit, histories: Histories) -> TaskSplit:
     size, known = histories.about.size, set(histories.about.goals)
     parts = {
         name: tuple(
-            cell
+            task
             for goal in getattr(whole, name)
-            if (cell := cell_in_room(goal, whole.size, size)) >= 0
-            and (cell in known or name != "training")
+            if (task := task_in_room(goal, whole.size, size)) >= 0
+            and (task in known or name != "training")
         )
         for name in ("training", "validation", "test")
     }
@@ -154,12 +154,12 @@ def _split_largest(config: Config, size: int, goals: list[int], folder: Path) ->
         for goal in test:
             if goal in training:
                 raise record.UserError(
-                    f"--test-tasks: {goal // size} {goal % size} is a task for training as well"
+                    f"--test-tasks: {task_text(goal, size)} is a task for training as well"
                 )
         for goal in training:
             if goal not in goals:
                 raise record.UserError(
-                    f"--train-tasks: {goal // size} {goal % size} has no history in {folder}"
+                    f"--train-tasks: {task_text(goal, size)} has no history in {folder}"
                 )
         validation: list[int] = []
         if config.validation_share:

@@ -24,7 +24,7 @@ import numpy as np
 
 from darkroom.a2c.histories import Histories
 from darkroom.distillation.context import NO_ACTION, NO_CELL, NO_REWARD, Context
-from darkroom.rooms.grid import transitions
+from darkroom.rooms.grid import NO_KEY, key_and_goal, transitions
 
 KINDS = ("subsampled", "consecutive", "shuffled", "expert")
 LEARNED = 0.9  # share of the final return at which a task counts as learned
@@ -157,7 +157,7 @@ def learned_share(rewards: np.ndarray, block: int) -> np.ndarray:
 class Explorations:
     """Sequences of episodes without a reward that together visit many cells, for any goal.
 
-    An episode that never touches a cell is the same in the room whose goal is that cell, to the last reward. So the
+    An episode that never touches a cell is the same in the room whose goal, or whose key, is that cell. So the
     episodes before the first reward of their stream are one pool for all tasks. The next episode is, of some that are
     drawn, the one with most cells that the sequence has not visited; those that touch the goal are left out. Steps
     are not changed. (The agent of a stream without a reward may have met its goal in another environment and prefer
@@ -185,7 +185,7 @@ class Explorations:
         """Draw one exploration per goal.
 
         Args:
-            goals: Cells, int [R].
+            goals: Cells of the first reward, int [R].
             counts: Wanted episodes, int [R].
             rng: Source of the candidates.
 
@@ -337,8 +337,9 @@ class Sampler:
         most = self.sampling.length // histories.about.limit
         exploring = self.rng.random(len(streams)) < self.sampling.exploring
         counts = self.rng.integers(min(1, most), most + 1, len(streams)) * exploring
-        goals = np.array(histories.about.goals)[tasks[streams // histories.shape[2]]]
-        return explorations.draw(goals, counts, self.rng)
+        task = np.array(histories.about.goals)[tasks[streams // histories.shape[2]]]
+        keys, goals = key_and_goal(task, histories.about.size)
+        return explorations.draw(np.where(keys == NO_KEY, goals, keys), counts, self.rng)
 
 
 def draw_coordinates(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from darkroom.rooms.grid import centre, transitions
+from darkroom.rooms.grid import NO_KEY, centre, key_and_goal, transitions
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Step:
         terminated: bool [n].
         truncated: bool [n].
         final: Cells before new episodes began, int32 [n].
+        final_states: States before new episodes began, see :attr:`RoomBatch.states`, int32 [n].
     """
 
     cells: np.ndarray
@@ -30,13 +31,17 @@ class Step:
     terminated: np.ndarray
     truncated: np.ndarray
     final: np.ndarray
+    final_states: np.ndarray
 
 
 class RoomBatch:
-    """Rooms, possibly of different sides, with a goal per room.
+    """Rooms, possibly of different sides, with a task per room.
+
+    The reward is 1 in every step that ends on the goal, and where the task has a key, 1 for meeting it and nothing on
+    the goal before that, as in :class:`darkroom.rooms.env.DarkKeyToDoor`.
 
     Args:
-        goals: Cells, int [n].
+        tasks: Tasks as in :mod:`darkroom.rooms.grid`, int [n].
         size: Side of all rooms, int, or of every room, int [n].
         limit: Steps of an episode.
         random_start: Begin in a random cell instead of the centre.
@@ -46,14 +51,15 @@ class RoomBatch:
     Attributes:
         cells: int32 [n].
         times: Steps of the present episodes so far, int32 [n].
+        has_key: Whether the goal counts: the key was met in this episode, or there is none, bool [n].
 
     Raises:
-        ValueError: A goal lies outside its room, or `rng` is missing.
+        ValueError: A goal or key lies outside its room, both are in one cell, or `rng` is missing.
     """
 
     def __init__(
         self,
-        goals: np.ndarray,
+        tasks: np.ndarray,
         size: int | np.ndarray = 9,
         *,
         limit: int = 20,
@@ -61,11 +67,12 @@ class RoomBatch:
         terminating: bool = False,
         rng: np.random.Generator | None = None,
     ) -> None:
-        self.goals = np.asarray(goals, np.int32)
-        self.sizes = np.broadcast_to(np.asarray(size, np.int32), self.goals.shape).copy()
+        tasks = np.asarray(tasks, np.int32)
+        self.sizes = np.broadcast_to(np.asarray(size, np.int32), tasks.shape).copy()
         self.limit, self.terminating = limit, terminating
-        if ((self.goals < 0) | (self.goals >= self.sizes**2)).any():
-            raise ValueError("a goal is outside of its room")
+        self.keys, self.goals = key_and_goal(tasks, self.sizes)
+        if ((tasks < 0) | (self.keys >= self.sizes**2) | (self.keys == self.goals)).any():
+            raise ValueError("a goal or key is outside of its room, or both are in one cell")
         if random_start and rng is None:
             raise ValueError("random_start needs rng")
         self._rng = rng if random_start else None
@@ -76,11 +83,20 @@ class RoomBatch:
         self._begins = np.array([begins[int(side)] for side in self.sizes], np.int32)
         self._centres = np.array([centre(int(side)) for side in self.sizes], np.int32)
         self.cells = self._centres.copy()
-        self.times = np.zeros(len(self.goals), np.int32)
+        self.times = np.zeros(len(tasks), np.int32)
+        self.has_key = np.ones(len(tasks), bool)
+        self._any_key = bool((self.keys != NO_KEY).any())
         self.reset()
 
     def __len__(self) -> int:
         return len(self.goals)
+
+    @property
+    def states(self) -> np.ndarray:
+        """Cells, and those with a key in hand counted on after all cells of the room, int32 [n]."""
+        if not self._any_key:
+            return self.cells
+        return self.cells + self.sizes**2 * (self.has_key & (self.keys != NO_KEY))
 
     def reset(self) -> np.ndarray:
         """Begin new episodes in all rooms and return their cells, int32 [n]."""
@@ -95,18 +111,22 @@ class RoomBatch:
         """
         self.cells = self._transitions[self._begins + self.cells, actions]
         self.times += 1
-        on_goal = self.cells == self.goals
+        taken = (self.cells == self.keys) & ~self.has_key
+        self.has_key = self.has_key | taken
+        on_goal = (self.cells == self.goals) & self.has_key
+        rewards = (taken | on_goal).astype(np.float32)
         terminated = on_goal if self.terminating else np.zeros_like(on_goal)
         truncated = self.times >= self.limit
-        final, ended = self.cells, terminated | truncated
+        final, final_states, ended = self.cells, self.states, terminated | truncated
         if ended.any():
             self.cells = final.copy()
             self._begin(ended)
-        return Step(self.cells.copy(), on_goal.astype(np.float32), terminated, truncated, final)
+        return Step(self.cells.copy(), rewards, terminated, truncated, final, final_states)
 
     def _begin(self, which: np.ndarray) -> None:
         """Begin new episodes in some rooms, bool [n]."""
         self.times[which] = 0
+        self.has_key[which] = self.keys[which] == NO_KEY
         if self._rng is None:
             self.cells[which] = self._centres[which]
         else:

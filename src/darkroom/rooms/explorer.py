@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from darkroom.rooms.batch import RoomBatch, Step
-from darkroom.rooms.grid import DOWN, LEFT, RIGHT, STAY, UP
+from darkroom.rooms.grid import DOWN, LEFT, NO_KEY, RIGHT, STAY, UP
 from darkroom.rooms.play import Tasks, returns_and_lengths
 
 UNKNOWN = -1
@@ -15,7 +15,8 @@ class Explorers:
     """R agents, each with a memory of its room that outlasts episodes; an :class:`darkroom.rooms.play.Agents`.
 
     An agent goes to the nearest cell that it has not visited. Once it has met the goal it goes there by a shortest way
-    and stays. Which of equally near cells, and which way there, is drawn.
+    and stays. Where the task has a key, it looks for the key first, and then for the goal in all cells that it has not
+    visited with the key. Which of equally near cells, and which way there, is drawn.
 
     Args:
         rooms: The rooms.
@@ -24,23 +25,28 @@ class Explorers:
 
     def __init__(self, rooms: RoomBatch, rng: np.random.Generator) -> None:
         self._sizes = rooms.sizes.astype(np.int64)
+        self._has_key_from_start = rooms.keys == NO_KEY
         cells = np.arange(self._sizes.max() ** 2)
         self._rows, self._columns = np.divmod(cells, self._sizes[:, None])
-        # A cell outside of a smaller room is never visited.
-        self._unvisited = cells < self._sizes[:, None] ** 2
-        self._goals = np.full(len(rooms), UNKNOWN)
+        # Two planes: without and with the key. A cell outside of a smaller room is never visited.
+        inside = cells < self._sizes[:, None] ** 2
+        self._unvisited = np.stack([inside, inside])
+        self._found = np.full((2, len(rooms)), UNKNOWN)  # cells of the key and of the goal
+        self._has_key = self._has_key_from_start.astype(int)
+        self._all = np.arange(len(rooms))
         self._rng = rng
         self._enter(rooms.cells)
 
     def act(self) -> np.ndarray:
         """Return their actions, int64 [R]."""
         rows, columns = np.divmod(self._cells, self._sizes)
-        targets = self._goals.copy()
-        seeking = np.flatnonzero(self._goals == UNKNOWN)
+        targets = self._found[self._has_key, self._all]
+        seeking = np.flatnonzero(targets == UNKNOWN)
         away = abs(self._rows[seeking] - rows[seeking, None])
         away += abs(self._columns[seeking] - columns[seeking, None])
         drawn = away + self._rng.random(away.shape)
-        targets[seeking] = np.where(self._unvisited[seeking], drawn, np.inf).argmin(axis=1)
+        unvisited = self._unvisited[self._has_key[seeking], seeking]
+        targets[seeking] = np.where(unvisited, drawn, np.inf).argmin(axis=1)
         down, right = targets // self._sizes - rows, targets % self._sizes - columns
         # Every shortest way has the same probability to begin with either axis as its moves along it.
         vertical = self._rng.random(len(rows)) * (abs(down) + abs(right)) < abs(down)
@@ -48,16 +54,19 @@ class Explorers:
         return np.where(targets == self._cells, STAY, moves)
 
     def observe(self, actions: np.ndarray, step: Step, times: np.ndarray) -> None:
-        """Remember the visited cells, and the goal where there was a reward."""
+        """Remember the visited cells, and key and goal where there was a reward."""
         del actions, times
-        met = step.rewards > 0
-        self._goals[met] = step.final[met]
+        met = np.flatnonzero(step.rewards > 0)
+        self._found[self._has_key[met], met] = step.final[met]
+        self._has_key[met] = 1
         self._enter(step.final)
+        ended = step.terminated | step.truncated
+        self._has_key[ended] = self._has_key_from_start[ended]
         self._enter(step.cells)
 
     def _enter(self, cells: np.ndarray) -> None:
         self._cells = cells.astype(np.int64)
-        self._unvisited[np.arange(len(cells)), self._cells] = False
+        self._unvisited[self._has_key, self._all, self._cells] = False
 
 
 def explore(

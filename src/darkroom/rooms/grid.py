@@ -1,7 +1,10 @@
 """The dark room in numbers: cells, moves, tasks, and the returns of optimal and random agents.
 
-A cell is an integer, row x size + column; rows count from the top. The room is toy-meta-gym's `DarkRoom` (the task:
-Laskin et al. 2022, "In-context Reinforcement Learning with Algorithm Distillation", arXiv 2210.14215, section 4).
+A cell is an integer, row x size + column; rows count from the top. The rooms are toy-meta-gym's `DarkRoom` and
+`DarkKeyToDoor` (Laskin et al. 2022, "In-context Reinforcement Learning with Algorithm Distillation", arXiv 2210.14215,
+section 4). A task is an integer, too: the cell of its goal, or, where a key has to be met before the goal counts,
+
+    (1 + cell of the key) x size^2 + cell of the goal          (Key-To-Door; the goal is the door)
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 ACTIONS = 5
+NO_KEY = -1  # of a task
 STAY, UP, RIGHT, DOWN, LEFT = range(ACTIONS)
 MOVES = ((0, 0), (-1, 0), (0, 1), (1, 0), (0, -1))  # (row, column) by action
 
@@ -32,15 +36,43 @@ def cell_of(row: int, column: int, size: int) -> int:
     return row * size + column
 
 
-def read_cell(words: Sequence[str], size: int) -> int:
-    """Return the cell that is written as row and column.
+def task_with_key(
+    keys: int | np.ndarray, goals: int | np.ndarray, sizes: int | np.ndarray
+) -> int | np.ndarray:
+    """Return the tasks with these cells of keys and goals, in rooms of these sides."""
+    return (1 + keys) * sizes**2 + goals
+
+
+def key_and_goal(
+    tasks: int | np.ndarray, sizes: int | np.ndarray
+) -> tuple[int | np.ndarray, int | np.ndarray]:
+    """Return the cells of key and goal of tasks, in rooms of these sides; the key is NO_KEY where a task has none."""
+    return tasks // sizes**2 - 1, tasks % sizes**2
+
+
+def read_task(words: Sequence[str], size: int) -> int:
+    """Return the task that is written as the goal's row and column, after those of the key if it has one.
 
     Raises:
-        ValueError: The words are not two whole numbers, or the cell lies outside of the room.
+        ValueError: The words are not two or four whole numbers, a cell lies outside of the room, or key and goal are in
+            the same one.
     """
-    if len(words) != 2 or not all(word.isdecimal() for word in words):
+    if len(words) not in (2, 4) or not all(word.isdecimal() for word in words):
         raise ValueError(f"{' '.join(words)!r} is no row and column")
-    return cell_of(int(words[0]), int(words[1]), size)
+    *key, goal = (
+        cell_of(int(row), int(column), size)
+        for row, column in zip(words[::2], words[1::2], strict=True)
+    )
+    if key == [goal]:
+        raise ValueError(f"{' '.join(words)!r} has the key in the cell of the goal")
+    return int(task_with_key(key[0], goal, size)) if key else goal
+
+
+def task_text(task: int, size: int) -> str:
+    """Return a task as :func:`read_task` reads it, with spaces between the words."""
+    key, goal = key_and_goal(task, size)
+    cells = (goal,) if key == NO_KEY else (key, goal)
+    return " ".join(f"{cell // size} {cell % size}" for cell in cells)
 
 
 @lru_cache(maxsize=32)
@@ -57,82 +89,149 @@ def transitions(size: int) -> np.ndarray:
 
 
 def tasks(size: int) -> np.ndarray:
-    """Return the goals of all tasks, int32 [size^2 - 1]: every cell but the centre."""
+    """Return all tasks without a key, int32 [size^2 - 1]: every cell but the centre is a goal."""
     return np.delete(np.arange(size * size, dtype=np.int32), centre(size))
 
 
-def cell_in_room(goal: int, size: int, other: int) -> int:
-    """Return the cell of another room at the same offset from the centre as `goal`; -1 if the offset lies outside."""
-    row, column = (place - size // 2 + other // 2 for place in divmod(goal, size))
-    return row * other + column if 0 <= row < other and 0 <= column < other else -1
+def tasks_with_key(size: int) -> np.ndarray:
+    """Return all tasks with a key, int32 [n]: key and goal are any two cells but the centre."""
+    goals = tasks(size)
+    pairs = task_with_key(goals[:, None], goals, size)
+    return pairs[~np.eye(len(goals), dtype=bool)].astype(np.int32)
+
+
+def task_in_room(task: int, size: int, other: int) -> int:
+    """Return the task of another room with the same offsets from the centre; -1 if one lies outside."""
+    key, goal = key_and_goal(task, size)
+    cells = []
+    for cell in (goal,) if key == NO_KEY else (key, goal):
+        row, column = (place - size // 2 + other // 2 for place in divmod(cell, size))
+        if not (0 <= row < other and 0 <= column < other):
+            return -1
+        cells.append(row * other + column)
+    return cells[0] if key == NO_KEY else int(task_with_key(*cells, other))
 
 
 def distances(size: int) -> np.ndarray:
     """Return the number of moves from the centre to every cell, int [size^2]."""
-    row, column = divmod(centre(size), size)
-    rows, columns = np.divmod(np.arange(size * size), size)
-    return np.abs(rows - row) + np.abs(columns - column)
+    return distance(np.arange(size * size), np.int64(centre(size)), size)
 
 
-def reach_problem(size: int, limit: int, goals: Sequence[int] | None = None) -> str:
+def distance(cells: np.ndarray, others: np.ndarray, size: int) -> np.ndarray:
+    """Return the number of moves from cells to others of the same room."""
+    (rows, columns), (other_rows, other_columns) = np.divmod(cells, size), np.divmod(others, size)
+    return np.abs(rows - other_rows) + np.abs(columns - other_columns)
+
+
+def steps_to_rewards(size: int, tasks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the fewest steps from the centre to the key and on to the goal, both int [n].
+
+    They are equal where a task has no key. What lies in the centre is met after a step, too.
+    """
+    keys, goals = key_and_goal(np.asarray(tasks), size)
+    first = np.where(keys == NO_KEY, goals, keys)
+    to_first = np.maximum(distances(size)[first], 1)
+    return to_first, to_first + distance(first, goals, size)
+
+
+def reached_goal(size: int, tasks: np.ndarray, returns: np.ndarray) -> np.ndarray:
+    """Return whether episodes met the goal while it counted, by their returns, bool [..., n].
+
+    Args:
+        size: Side of the rooms [cells].
+        tasks: Tasks, int [n].
+        returns: Returns, float [..., n]; that of the key is 1.
+    """
+    return returns > (key_and_goal(np.asarray(tasks), size)[0] != NO_KEY)
+
+
+def mean_by_goal(size: int, tasks: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return the mean of the values of all tasks with the same goal by cell, float [size^2]; NaN without a task."""
+    _, goals = key_and_goal(np.asarray(tasks), size)
+    with np.errstate(invalid="ignore"):
+        return np.bincount(goals, values, size**2) / np.bincount(goals, minlength=size**2)
+
+
+def reach_problem(size: int, limit: int, tasks_of_room: Sequence[int] | None = None) -> str:
     """Return which room has a goal that no episode reaches; "" where all can be reached.
 
     Args:
         size: Side of the room [cells].
         limit: Steps of an episode.
-        goals: Cells; None: all tasks'.
+        tasks_of_room: Tasks; None: all without a key.
     """
-    chosen = tasks(size) if goals is None else goals
-    if distances(size)[chosen].max() <= limit:
+    chosen = tasks(size) if tasks_of_room is None else np.asarray(tasks_of_room)
+    if steps_to_rewards(size, chosen)[1].max() <= limit:
         return ""
     return f"the farthest goal of a {size} x {size} room cannot be reached in {limit} steps"
 
 
-def optimal_return(size: int, goals: np.ndarray, limit: int, *, terminating: bool) -> np.ndarray:
-    """Return the highest return of an episode from the centre by goal, float [n].
+def optimal_return(size: int, tasks: np.ndarray, limit: int, *, terminating: bool) -> np.ndarray:
+    """Return the highest return of an episode from the centre by task, float [n].
 
     Args:
         size: Side of the room [cells].
-        goals: Cells, int [n].
+        tasks: Tasks, int [n].
         limit: Steps of an episode.
         terminating: Whether the goal ends the episode, so that it pays once.
     """
-    first = np.maximum(distances(size)[goals], 1)  # a goal in the centre pays after a step, too
-    paid = np.clip(limit + 1 - first, 0, None)
-    return np.minimum(paid, 1).astype(float) if terminating else paid.astype(float)
+    to_key, to_goal = steps_to_rewards(size, tasks)
+    paid = np.clip(limit + 1 - to_goal, 0, None)
+    keyed = key_and_goal(np.asarray(tasks), size)[0] != NO_KEY
+    return np.minimum(paid, 1 if terminating else limit) + (keyed & (to_key <= limit)).astype(float)
 
 
-def random_return(size: int, goals: np.ndarray, limit: int, *, terminating: bool) -> np.ndarray:
-    """Return the exact expected return of uniformly random actions by goal, float [n].
+def random_return(size: int, tasks: np.ndarray, limit: int, *, terminating: bool) -> np.ndarray:
+    """Return the exact expected return of uniformly random actions by task, float [n].
 
     Args: see :func:`optimal_return`.
     """
-    goals = np.asarray(goals)
-    cells = size * size
+    return np.add(*_random_rewards(size, np.asarray(tasks), limit, terminating=terminating))
+
+
+def random_success(size: int, tasks: np.ndarray, limit: int) -> np.ndarray:
+    """Return the exact probability that uniformly random actions meet the goal in an episode, float [n].
+
+    Args: see :func:`optimal_return`.
+    """
+    return _random_rewards(size, np.asarray(tasks), limit, terminating=True)[1]
+
+
+def _random_rewards(
+    size: int, tasks: np.ndarray, limit: int, *, terminating: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the expected rewards for keys and for goals of uniformly random actions, both float [n]."""
+    keys, goals = key_and_goal(tasks, size)
+    cells, rows = size * size, np.arange(len(tasks))
     transition = np.zeros((cells, cells))
     origins = np.repeat(np.arange(cells), ACTIONS)
     np.add.at(transition, (origins, transitions(size).ravel()), 1 / ACTIONS)
-    probability = np.zeros((len(goals), cells))
-    probability[:, centre(size)] = 1.0
-    returns = np.zeros(len(goals))
-    rows = np.arange(len(goals))
+    # Probability of every cell while the goal counts, and before that.
+    counting, before = np.zeros((2, len(tasks), cells))
+    counting[:, centre(size)] = keys == NO_KEY
+    before[:, centre(size)] = keys != NO_KEY
+    key_rewards, goal_rewards = np.zeros((2, len(tasks)))
     for _ in range(limit):
-        probability = probability @ transition
-        returns += probability[rows, goals]
+        counting, before = counting @ transition, before @ transition
+        goal_rewards += counting[rows, goals]
         if terminating:
-            probability[rows, goals] = 0.0
-    return returns
+            counting[rows, goals] = 0.0
+        taken = before[rows, keys]  # 0 where there is no key
+        key_rewards += taken
+        counting[rows, keys] += taken
+        before[rows, keys] = 0.0
+    return key_rewards, goal_rewards
 
 
 def normalised_return(
-    returns: np.ndarray, size: int, goals: np.ndarray, limit: int, *, terminating: bool
+    returns: np.ndarray, size: int, tasks: np.ndarray, limit: int, *, terminating: bool
 ) -> np.ndarray:
-    """Return (return - random) / (optimal - random) by goal: 0 for random actions, 1 for optimal ones.
+    """Return (return - random) / (optimal - random) by task: 0 for random actions, 1 for optimal ones.
 
     Args:
         returns: Returns of episodes, float [..., n].
-        size, goals, limit, terminating: See :func:`optimal_return`.
+        size, tasks, limit, terminating: See :func:`optimal_return`.
     """
-    optimal = optimal_return(size, goals, limit, terminating=terminating)
-    random = random_return(size, goals, limit, terminating=terminating)
+    optimal = optimal_return(size, tasks, limit, terminating=terminating)
+    random = random_return(size, tasks, limit, terminating=terminating)
     return (np.asarray(returns) - random) / (optimal - random)

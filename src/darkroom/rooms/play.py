@@ -14,10 +14,10 @@ from darkroom.rooms.batch import RoomBatch, Step
 
 @dataclass(frozen=True)
 class Tasks:
-    """Goals in rooms of given sides.
+    """Tasks in rooms of given sides.
 
     Attributes:
-        goals: Cells, int [T].
+        goals: Tasks as in :mod:`darkroom.rooms.grid`, int [T].
         sizes: Sides, int [T].
         limit: Steps of an episode.
         terminating: Whether the goal ends an episode.
