@@ -111,10 +111,13 @@ class RoomBatch:
         """
         self.cells = self._transitions[self._begins + self.cells, actions]
         self.times += 1
-        taken = (self.cells == self.keys) & ~self.has_key
-        self.has_key = self.has_key | taken
-        on_goal = (self.cells == self.goals) & self.has_key
-        rewards = (taken | on_goal).astype(np.float32)
+        on_goal = self.cells == self.goals
+        rewards = on_goal.astype(np.float32)
+        if self._any_key:
+            taken = (self.cells == self.keys) & ~self.has_key
+            self.has_key = self.has_key | taken
+            on_goal &= self.has_key
+            rewards = (taken | on_goal).astype(np.float32)
         terminated = on_goal if self.terminating else np.zeros_like(on_goal)
         truncated = self.times >= self.limit
         final, final_states, ended = self.cells, self.states, terminated | truncated
@@ -126,7 +129,8 @@ class RoomBatch:
     def _begin(self, which: np.ndarray) -> None:
         """Begin new episodes in some rooms, bool [n]."""
         self.times[which] = 0
-        self.has_key[which] = self.keys[which] == NO_KEY
+        if self._any_key:
+            self.has_key[which] = self.keys[which] == NO_KEY
         if self._rng is None:
             self.cells[which] = self._centres[which]
         else:
