@@ -209,8 +209,6 @@ def choose_parts(config: Config, trained: Trained) -> list[Part]:
             raise record.UserError(
                 f"--sizes: {side}: in Key-To-Door rooms of another size than the training's, name tasks by --test-tasks"
             )
-        if problem := grid.reach_problem(side, trained.about["limit"]):
-            raise record.UserError(f"--sizes: {problem}, the length of the model's episodes")
     chosen = _chosen_tasks(config, sides, trained)
     parts = []
     for side in sides:
@@ -223,7 +221,11 @@ def choose_parts(config: Config, trained: Trained) -> list[Part]:
         )
         parts.append(Part(side, name, goals if chosen is None else chosen))
         parts.append(Part(side, "training", split.training))
-    return [part for part in parts if len(part.goals)]
+    parts = [part for part in parts if len(part.goals)]
+    for part in parts:
+        if problem := grid.reach_problem(part.size, trained.about["limit"], part.goals):
+            raise record.UserError(f"--sizes: {problem}, the length of the model's episodes")
+    return parts
 
 
 def split_of(config: Config, trained: Trained, part: Part) -> str:

@@ -113,6 +113,10 @@ def test_tasks_with_a_key_are_trained_on_and_evaluated(tmp_path, monkeypatch):
     other = {"sizes": "6", "test_tasks": str(tmp_path / "six.txt")}
     rows = run_main(monkeypatch, tmp_path / "o", evaluate_ad, **flags, **other)["result"]["table"]
     assert [row[1] for row in rows["rows"]] == ["3"]
+    histories.write_tasks(tmp_path / "nine.txt", [grid.task_with_key(0, 80, 9)], 9)
+    other = {"sizes": "9", "test_tasks": str(tmp_path / "nine.txt")}
+    with pytest.raises(UserError, match="9 x 9 room cannot be reached in 20 steps"):
+        run_main(monkeypatch, tmp_path / "g", evaluate_ad, **flags, **other)
 
 
 def test_a_task_that_was_trained_on_is_refused(trained, tmp_path, monkeypatch):
