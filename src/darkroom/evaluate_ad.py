@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from darkroom.distillation.transformer import Transformer
 
 DRAWN_TASKS, DRAWN_EPISODES = 4, 20  # whose paths a figure shows
+ALL = -1
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,9 @@ class Config(record.Config):
     sizes: str = option("", "sides of the rooms; empty: those of the training")
     test_tasks: str = option(
         "", "file of test tasks (row column), none of them trained on; empty: the split's"
+    )
+    training_tasks: int = option(
+        ALL, "training tasks that are evaluated too, drawn by the seed; -1: all", low=ALL
     )
     episodes: int = option(80, "episodes of an agent, in one context", low=5, high=10_000)
     copies: int = option(5, "agents per task", low=1, high=1000)
@@ -220,12 +224,20 @@ def choose_parts(config: Config, trained: Trained) -> list[Part]:
             ("validation", split.validation) if split.validation else ("held_out", split.test)
         )
         parts.append(Part(side, name, goals if chosen is None else chosen))
-        parts.append(Part(side, "training", split.training))
+        parts.append(Part(side, "training", _training_tasks(config, split)))
     parts = [part for part in parts if len(part.goals)]
     for part in parts:
         if problem := grid.reach_problem(part.size, trained.about["limit"], part.goals):
             raise record.UserError(f"--sizes: {problem}, the length of the model's episodes")
     return parts
+
+
+def _training_tasks(config: Config, split: TaskSplit) -> Sequence[int]:
+    """Return the training tasks that are evaluated, in order."""
+    if config.training_tasks == ALL or config.training_tasks >= len(split.training):
+        return split.training
+    rng = record.Seeds(config.seed).generator("evaluated training tasks", split.size)
+    return sorted(rng.choice(split.training, config.training_tasks, replace=False).tolist())
 
 
 def split_of(config: Config, trained: Trained, part: Part) -> str:

@@ -168,6 +168,11 @@ def test_the_evaluated_tasks_can_be_chosen(trained, tmp_path):
     goals = goals_by_part(config, loaded)
     assert goals["held_out"] == test[:1]
     assert len(goals["training"]) == 11
+    for count in (0, 3, 12):
+        parts = goals_by_part(evaluate_ad.Config(training_tasks=count), loaded)
+        some = parts.get("training", ())
+        assert (len(some), len(parts["held_out"])) == (min(count, 11), 4)
+        assert set(some) <= set(goals["training"])
     loaded.model.shape = replace(loaded.model.shape, reach=5)
     with pytest.raises(UserError, match="up to 5 from the centre"):
         evaluate_ad.choose_parts(evaluate_ad.Config(sizes="13"), loaded)
