@@ -23,7 +23,8 @@ from runcatalog.plots.palette import Palette
 
 EXPLORER = "explorer_9"  # prefix of the metrics of explorers in rooms of the source's size
 STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
-WITH_KEY = "ad:study_key_to_door"
+WITH_KEY, WITH_KEY_EXPLORER = "ad:study_key_to_door", "ad:explore_key_to_door"
+WITH_KEY_HISTORIES = "a2c:histories_key_to_door"
 COMPARED = "held_out_9"  # part of the tasks in which studies are compared
 # Flags of ad:study that change what is trained or evaluated.
 STUDY_VARIANTS = ("histories", "histories_flags", "train_flags", "evaluate_flags")
@@ -50,8 +51,8 @@ def main() -> None:
 def draw(records: committed.Records, folder: Path) -> list[Path]:
     """Draw figures from records by operation and return their files."""
     drawn, palette = [], Palette.read(folder.parents[1])
-    explorers = records.get("ad:explore", [])
-    explorer = explorer_curve(explorers, terminating=False, key=False)
+    rooms_with_key = {run["run"] for run in records.get(WITH_KEY_HISTORIES, [])}
+    explorer = explorer_curve(records.get("ad:explore", []), terminating=False)
     for operation, name in STUDIES.items():
         studies = by_variant(records.get(operation, []))
         if "" in studies:
@@ -60,8 +61,8 @@ def draw(records: committed.Records, folder: Path) -> list[Path]:
             figures.in_context(drawn[-1], curves, source, explorer, palette, over="trainings")
     if with_key := records.get(WITH_KEY):
         drawn.append(folder / "ad_key_to_door.svg")
-        curves, source = study_curves(max(with_key, key=trainings))
-        key_explorer = explorer_curve(explorers, terminating=True, key=True)
+        curves, source = study_curves(sorted(with_key, key=trainings)[-1])
+        key_explorer = explorer_curve(records.get(WITH_KEY_EXPLORER, []), terminating=True)
         figures.in_context(drawn[-1], curves, source, key_explorer, palette, over="trainings")
     studies = by_variant(records.get("ad:study", []))
     if len(studies) > 1:
@@ -83,6 +84,7 @@ def draw(records: committed.Records, folder: Path) -> list[Path]:
         training
         for training in records.get("ad:train", [])
         if float(training["flags"].get("validation-share", 0)) > 0
+        and not rooms_with_key & set(training["parents"])
     ]
     if scores := variant_scores(choosing, records.get("ad:evaluate", [])):
         drawn.append(folder / "ad_variants.svg")
@@ -151,20 +153,15 @@ def study_curves(
     return curves, source
 
 
-def explorer_curve(
-    runs: list[dict[str, Any]], *, terminating: bool, key: bool
-) -> LearningCurve | None:
+def explorer_curve(runs: list[dict[str, Any]], *, terminating: bool) -> LearningCurve | None:
     """Return the newest curve of explorers in rooms of the source's size.
 
     Args:
-        runs: Records of `ad:explore`.
+        runs: Records of explorers.
         terminating: Whether the goal ends their episodes.
-        key: Whether it needs a key.
     """
     for run in reversed(runs):
-        flags = run["flags"]
-        same = flags["terminating"] == terminating and bool(flags.get("key-tasks", 0)) == key
-        if same and f"{EXPLORER}/return" in run["metrics"]:
+        if f"{EXPLORER}/return" in run["metrics"] and run["flags"]["terminating"] == terminating:
             values = metric_values(run, f"{EXPLORER}/return")
             steps = metric_values(run, f"{EXPLORER}/steps")
             return LearningCurve(label_of(EXPLORER), steps, values, values, values)

@@ -34,10 +34,13 @@ class Config(record.Config):
     model: str = option("trained", "run or checkpoint of ad:train")
     sizes: str = option("", "sides of the rooms; empty: those of the training")
     test_tasks: str = option(
-        "", "file of test tasks (row column), none of them trained on; empty: the split's"
+        "",
+        "file of test tasks (row column, after the key's if there is one), none of them trained on; empty: the split's",
     )
     training_tasks: int = option(
-        ALL, "training tasks that are evaluated too, drawn by the seed; -1: all", low=ALL
+        ALL,
+        "training tasks that are evaluated too, in rooms of a trained size, drawn by the seed; -1: all",
+        low=ALL,
     )
     episodes: int = option(80, "episodes of an agent, in one context", low=5, high=10_000)
     copies: int = option(5, "agents per task", low=1, high=1000)
@@ -87,9 +90,8 @@ class Trained:
     @property
     def has_keys(self) -> bool:
         """Whether tasks that were trained on have a key."""
-        return any(
-            goal >= split.size**2 for split in self.splits.values() for goal in split.training
-        )
+        splits = self.splits.values()
+        return any(grid.needs_key(split.training, split.size).any() for split in splits)
 
     def offsets(self, part: str, side: int) -> set[int]:
         """Return the tasks of rooms of this side with the offsets from the centre that a part of any split has."""
@@ -107,7 +109,7 @@ class Part:
     Attributes:
         size: Side of their rooms.
         name: See :class:`darkroom.distillation.scores.PartScores`.
-        goals: Their goals.
+        goals: Tasks as in :mod:`darkroom.rooms.grid`.
     """
 
     size: int
@@ -209,10 +211,6 @@ def choose_parts(config: Config, trained: Trained) -> list[Part]:
                 if shape.states == "table"
                 else f"--sizes: {side}: this model knows cells up to {shape.reach} from the centre"
             )
-        if side not in trained.splits and trained.has_keys and not config.test_tasks:
-            raise record.UserError(
-                f"--sizes: {side}: in Key-To-Door rooms of another size than the training's, name tasks by --test-tasks"
-            )
     chosen = _chosen_tasks(config, sides, trained)
     parts = []
     for side in sides:
@@ -226,9 +224,12 @@ def choose_parts(config: Config, trained: Trained) -> list[Part]:
         parts.append(Part(side, name, goals if chosen is None else chosen))
         parts.append(Part(side, "training", _training_tasks(config, split)))
     parts = [part for part in parts if len(part.goals)]
+    if not parts:
+        raise record.UserError("--training-tasks, --sizes: no task is left to evaluate")
     for part in parts:
         if problem := grid.reach_problem(part.size, trained.about["limit"], part.goals):
-            raise record.UserError(f"--sizes: {problem}, the length of the model's episodes")
+            flag = "--test-tasks" if config.test_tasks else "--sizes"
+            raise record.UserError(f"{flag}: {problem}, the length of the model's episodes")
     return parts
 
 
@@ -250,7 +251,13 @@ def split_of(config: Config, trained: Trained, part: Part) -> str:
 
 
 def _parts_by_offset(trained: Trained, side: int, goals: Sequence[int] | None) -> list[Part]:
-    """Return goals, by default all, of rooms whose size was not trained on, by whether their offset was trained on."""
+    """Return tasks of rooms whose size was not trained on, by whether their offsets were trained on.
+
+    By default these are all without a key; a model that was trained with keys has its own tasks at the same offsets.
+    """
+    if goals is None and trained.has_keys:
+        parts = ("training", "validation", "test")
+        goals = sorted(set.union(*(trained.offsets(part, side) for part in parts)) - {-1})
     if goals is None:
         goals = grid.tasks(side).tolist()
         if any(split.validation for split in trained.splits.values()):
@@ -395,11 +402,14 @@ def draw(
         rooms, held_out = {}, {}
         for size in {part.size: None for part in parts}:
             of_size = [part for part in parts if part.size == size]
+            # With keys a door belongs to several tasks, of several parts: those of the first are drawn, without dots.
+            keys = grid.needs_key(of_size[0].goals, size).any()
+            of_size = of_size[:1] if keys else of_size
             tasks = np.concatenate([part.goals for part in of_size])
             values = np.concatenate([part.by_goal(part.episodes) for part in of_size])
             rooms[size] = grid.mean_by_goal(size, tasks, values)
-            if of_size[0].part in ("held_out", "validation", "unseen_offset"):
-                held_out[size] = grid.key_and_goal(of_size[0].goals, size)[1]
+            if not keys and of_size[0].part in ("held_out", "validation", "unseen_offset"):
+                held_out[size] = of_size[0].goals
         figures.by_goal(run.artifact("by_goal.svg"), rooms, held_out)
         figures.paths(run.artifact("paths.svg"), parts[0].size, path_goals, path_cells)
 

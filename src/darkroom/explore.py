@@ -25,7 +25,7 @@ class Config(record.Config):
     terminating: bool = option(False, "the goal ends an episode")
     key_tasks: int = option(
         0,
-        "Key-To-Door: number of tasks of every room, drawn by the seed; 0: all without a key",
+        "Key-To-Door: number of tasks of every room, drawn by the seed as in a2c; 0: all without a key",
         low=0,
     )
     episodes: int = option(80, "episodes of an agent", low=5, high=10_000)

@@ -37,7 +37,7 @@ class Config(record.Config):
     key_tasks: int = option(
         0,
         "Key-To-Door: number of tasks, each with a key that must be met before the goal, a door, pays, drawn by the "
-        "seed; 0: none",
+        "seed, the same as ad:explore draws; 0: none",
         low=0,
     )
     test_tasks: int = option(
@@ -83,7 +83,7 @@ class Config(record.Config):
     def goals(self) -> list[int]:
         """Return the tasks, numbered as in :mod:`darkroom.rooms.grid`, in order."""
         if self.key_tasks and self.tasks != "all":
-            raise record.UserError("--key-tasks: draws tasks; leave --tasks at all")
+            raise record.UserError("--key-tasks: draws the tasks itself; do not give --tasks")
         if self.key_tasks:
             return draw_key_tasks(self.key_tasks, self.size, self.seed)
         if self.tasks == "all":
@@ -92,12 +92,13 @@ class Config(record.Config):
         for word in self.tasks.split():
             try:
                 goals.append(grid.read_task(word.split(","), self.size))
-            except ValueError:
+            except ValueError as error:
                 raise record.UserError(
-                    f'--tasks: {word!r} is no task of a {self.size} x {self.size} room; say "0,0 3,4"'
+                    f'--tasks: {word!r} is no task of a {self.size} x {self.size} room ({error}); say "0,0 3,4", '
+                    'with a key "0,1,3,4"'
                 ) from None
         if not goals or len(set(goals)) < len(goals):
-            raise record.UserError(f"--tasks: {self.tasks!r} names no goal, or a goal twice")
+            raise record.UserError(f"--tasks: {self.tasks!r} names no task, or a task twice")
         return sorted(goals)
 
     @property

@@ -68,6 +68,22 @@ def test_random_agents_meet_their_goals_as_often_as_computed():
     assert metrics["held_out_5/met_by_5_random"] == by_chance[4]
 
 
+def test_a_key_alone_is_no_met_goal():
+    tasks = Tasks.of_rooms([(3, [grid.task_with_key(0, 8, 3), 8])], 12, terminating=True)
+    returns = np.array([[[0, 1, 2, 1]], [[0, 1, 0, 1]]], float)
+    scored = scores.PartScores.of("held_out", tasks, returns, np.full(returns.shape, 12.0))
+    assert scored.met[:, 0].tolist() == [[False, False, True, True], [False, True, True, True]]
+    rng = np.random.default_rng(0)
+    rooms = tasks.repeated(4000).rooms()
+    opened, running = np.zeros(len(rooms), bool), np.ones(len(rooms), bool)
+    for _ in range(12):
+        step = rooms.step(rng.integers(grid.ACTIONS, size=len(rooms)))
+        opened |= running & step.terminated
+        running &= ~(step.terminated | step.truncated)
+    assert scored.chance == pytest.approx(opened.reshape(2, -1).mean(axis=1), abs=0.03)
+    assert scored.chance[0] < scored.chance[1] / 2
+
+
 def test_the_interval_has_its_nominal_coverage(monkeypatch):
     """Means of 40 uniform numbers: 95 % of intervals have the true mean in them, about."""
     monkeypatch.setattr(scores, "RESAMPLES", 1000)
@@ -248,8 +264,25 @@ def test_figures_are_drawn_from_records(tmp_path):
         )
         for size, terminating, height in ((9, False, 0.7), (9, True, 0.8), (13, False, 0.9))
     ]
+    keyed = study | {"operation": "ad:study_key_to_door", "started": 5}
+    older = keyed | {
+        "started": 1,
+        "metrics": shuffled["metrics"] | {"held_out_9/source": [(1, 0.5)]},
+    }
     for i, content in enumerate(
-        [study, shuffled, greedy, smaller, *trained, *played, *explored, *recorded, *tested]
+        [
+            keyed,
+            older,
+            study,
+            shuffled,
+            greedy,
+            smaller,
+            *trained,
+            *played,
+            *explored,
+            *recorded,
+            *tested,
+        ]
     ):
         (records / f"{i:02}.json").write_text(json.dumps(content))
     finished = committed.finished_runs(records)
@@ -267,7 +300,10 @@ def test_figures_are_drawn_from_records(tmp_path):
         "default": [(0.97, 3)],
         "learned-weight=4": [(0.96, 3)],
     }
-    assert ad_redraw.explorer_curve(finished["ad:explore"]).values.tolist() == [0.2, 0.7]
+    assert ad_redraw.explorer_curve(finished["ad:explore"], terminating=False).values.tolist() == [
+        0.2,
+        0.7,
+    ]
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     for one, two in zip(
@@ -278,6 +314,7 @@ def test_figures_are_drawn_from_records(tmp_path):
         assert one.read_bytes() == two.read_bytes()
     assert {path.name for path in (tmp_path / "one").iterdir()} == {
         "ad_in_context.svg",
+        "ad_key_to_door.svg",
         "ad_settings.svg",
         "ad_studies.svg",
         "ad_variants.svg",

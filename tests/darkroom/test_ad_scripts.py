@@ -107,8 +107,12 @@ def test_tasks_with_a_key_are_trained_on_and_evaluated(tmp_path, monkeypatch):
     assert 0 < result["metrics"]["held_out_4/explorer_episodes_1_5"] < 1
     for name in ("in_context.svg", "by_goal.svg", "paths.svg"):
         assert (tmp_path / "e/artifacts" / name).stat().st_size > 5000
-    with pytest.raises(UserError, match="name tasks by --test-tasks"):
-        run_main(monkeypatch, tmp_path / "f", evaluate_ad, sizes="6", **flags)
+    loaded = evaluate_ad.load(str(tmp_path / "t"))
+    for side in (3, 6):
+        goals = goals_by_part(evaluate_ad.Config(sizes=str(side)), loaded)
+        for name, part in (("shown_offset", "training"), ("unseen_offset", "test")):
+            moved = {grid.task_in_room(task, 4, side) for task in getattr(loaded.splits[4], part)}
+            assert set(goals.get(name, ())) == moved - {-1}
     histories.write_tasks(tmp_path / "six.txt", grid.tasks_with_key(6)[:3].tolist(), 6)
     other = {"sizes": "6", "test_tasks": str(tmp_path / "six.txt")}
     rows = run_main(monkeypatch, tmp_path / "o", evaluate_ad, **flags, **other)["result"]["table"]

@@ -160,9 +160,11 @@ def test_the_text_export_is_the_history(folder, tmp_path):
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9))
 def test_the_curves_equal_those_of_a_loop(seed, points):
+    """The second task has a key, whose reward is no success."""
     config = train_sources.Config(size=3, limit=4, hidden=4, envs=3, rollout=5, test_tasks=0)
-    agents = a2c.SourceAgents(np.array([0, 2]), config.settings(), Seeds(seed))
-    ours, updates = curves.Curves(np.array([0, 2]), 3, 3, 9, points), 9
+    tasks = np.array([0, grid.task_with_key(5, 2, 3)])
+    agents = a2c.SourceAgents(tasks, config.settings(), Seeds(seed))
+    ours, updates = curves.Curves(tasks, 3, 3, 9, points), 9
     ended = {task: [] for task in range(2)}
     returns = np.zeros((2, 3))
     points_seen = 0
@@ -172,7 +174,7 @@ def test_the_curves_equal_those_of_a_loop(seed, points):
             returns += played.rewards[step]
             for task, env in zip(*np.nonzero(played.ended[step]), strict=True):
                 length = played.times[step, task, env] + 1
-                ended[task].append((returns[task, env], returns[task, env] > 0, length))
+                ended[task].append((returns[task, env], returns[task, env] > task, length))
                 returns[task, env] = 0
         means = ours.add(update, played)
         assert (means is not None) == (update in ours.at)
@@ -201,18 +203,38 @@ def test_final_agents_are_evaluated_by_whole_episodes():
     assert image.shape[0] % 2 == image.shape[1] % 2 == 0
 
 
+def test_final_agents_with_a_key_are_judged_by_the_way_to_the_door():
+    """Agents that go left, and with the key right; the second door is not on their way."""
+    config = train_sources.Config(size=5, limit=20, hidden=4, test_tasks=0)
+    tasks = np.array([grid.task_with_key(10, door, 5) for door in (14, 2)])
+    agents = a2c.SourceAgents(tasks, config.settings(), Seeds(0))
+    agents.parameters[0][:], agents.parameters[1][:], agents.parameters[2][:] = 0, 0, -1e4
+    agents.parameters[0][:, :25, 0], agents.parameters[0][:, 25:, 0] = 1, -1
+    agents.parameters[1][:, 0, grid.LEFT], agents.parameters[1][:, 0, grid.RIGHT] = 100, -100
+    agents.parameters[2][..., [grid.LEFT, grid.RIGHT]] = 0
+    scored = evaluation.evaluate(agents, np.random.default_rng(0), 3)
+    assert scored.returns.tolist() == [[2] * 3, [1] * 3]
+    assert scored.success.tolist() == [1, 0]
+    assert scored.lengths.tolist() == [[6] * 3, [20] * 3]
+    metrics = evaluation.scores(agents, scored)
+    assert (metrics["success"], metrics["extra_steps"], metrics["return"]) == (0.5, 0, 1.5)
+    image = video.picture(5, tasks[:1], np.array([12]))
+    colours = {tuple(pixel) for pixel in image.reshape(-1, 3).tolist()}
+    assert {video._KEY, video._GOAL, video._AGENT} <= colours
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ({"tasks": "0,9"}, "'0,9' is no task of a 9 x 9 room"),
-        ({"tasks": "0,0 0,0"}, "or a goal twice"),
-        ({"tasks": ""}, "names no goal"),
+        ({"tasks": "0,0 0,0"}, "or a task twice"),
+        ({"tasks": ""}, "names no task"),
         ({"size": 3, "test_tasks": 8}, "leave none for training"),
         ({"size": 1}, "--size"),
         ({"size": 3, "key_tasks": 57}, "--key-tasks: 57, but a 3 x 3 room has 56 tasks with a key"),
-        ({"key_tasks": 5, "tasks": "1,2"}, "--key-tasks: draws tasks"),
+        ({"key_tasks": 5, "tasks": "1,2"}, "--key-tasks: draws the tasks itself"),
         ({"limit": 20, "key_tasks": 5000}, "cannot be reached in 20 steps"),
-        ({"tasks": "1,2,1,2"}, "'1,2,1,2' is no task of a 9 x 9 room"),
+        ({"tasks": "1,2,1,2"}, "has the key in the cell of the goal"),
         ({"limit": 300}, "--limit"),
         ({"limit": 7}, "--limit: the farthest goal of a 9 x 9 room cannot be reached in 7 steps"),
     ],

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from darkroom.rooms.batch import RoomBatch
-from darkroom.rooms.grid import ACTIONS
+from darkroom.rooms.grid import ACTIONS, needs_key
 from rl.kernels import kernel
 from runcatalog.record import Seeds
 
@@ -171,7 +171,7 @@ class SourceAgents:
 
     def __init__(self, goals: np.ndarray, settings: Settings, seeds: Seeds) -> None:
         self.settings, self.goals = settings, np.asarray(goals)
-        self._states = settings.size**2 * (1 + bool((self.goals >= settings.size**2).any()))
+        self._states = settings.size**2 * (1 + needs_key(self.goals, settings.size).any())
         self._rngs = [seeds.generator("source agent", int(goal)) for goal in self.goals]
         initial = zip(*map(self._initial_parameters, self._rngs), strict=True)
         self.parameters = [np.stack(of_tasks) for of_tasks in initial]
@@ -207,7 +207,7 @@ class SourceAgents:
             "moments": [list(pair) for pair in self._moments],
             "cells": self._rooms.cells,
             "times": self._rooms.times,
-            "has_key": self._rooms.has_key,
+            "goal_pays": self._rooms.goal_pays,
             "uniform": self._uniform,
             "rngs": [rng.bit_generator.state for rng in self._rngs],
         }
@@ -218,8 +218,8 @@ class SourceAgents:
         self.updates = int(state["updates"])
         self._moments = [(np.array(m), np.array(v)) for m, v in state["moments"]]
         self._rooms.cells, self._rooms.times = np.array(state["cells"]), np.array(state["times"])
-        if "has_key" in state:  # older checkpoints lack it
-            self._rooms.has_key = np.array(state["has_key"])
+        if "goal_pays" in state:  # older checkpoints lack it
+            self._rooms.goal_pays = np.array(state["goal_pays"])
         self._uniform = np.array(state["uniform"])
         for rng, saved in zip(self._rngs, state["rngs"], strict=True):
             rng.bit_generator.state = saved

@@ -166,9 +166,9 @@ def read_tasks(path: Path, size: int) -> list[int]:
     for number, line in enumerate(path.read_text().splitlines(), 1):
         try:
             goals.append(read_task(line.split(), size))
-        except ValueError:
+        except ValueError as error:
             raise ValueError(
-                f"{path}:{number}: {line!r} is no `row column` of a {size} x {size} room"
+                f"{path}:{number}: {line!r} is no `row column` of a {size} x {size} room: {error}"
             ) from None
         if goals[-1] in goals[:-1]:
             raise ValueError(f"{path}:{number}: {line!r} is there twice")

@@ -118,7 +118,9 @@ class Config(record.Config):
     test_share: float = option(
         0.2875, "share of test tasks [1]; source: 23 of 80", low=0, high=1, high_open=True
     )
-    train_tasks: str = option("", "file of training tasks (row column); empty: the split")
+    train_tasks: str = option(
+        "", "file of training tasks (row column, after the key's if there is one); empty: the split"
+    )
     test_tasks: str = option("", "file of test tasks; empty: the split")
     validation_share: float = option(
         0.0,

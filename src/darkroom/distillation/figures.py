@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from darkroom.distillation.scores import LearningCurve
-from darkroom.rooms.grid import NO_KEY, key_and_goal
+from darkroom.rooms.grid import NO_KEY, key_and_goal, needs_key
 from runcatalog.plots import style
 from runcatalog.plots.labels import logarithmic
 from runcatalog.plots.palette import Palette
@@ -129,7 +129,7 @@ def paths(path: Path, size: int, tasks: np.ndarray, cells: np.ndarray) -> None:
         axes.set_xticks(
             spacing * np.arange(episodes) + size // 2, range(1, episodes + 1), fontsize=8
         )
-        dot = ", dot: the key" if (tasks >= size**2).any() else ""
+        dot = ", dot: the key" if needs_key(tasks, size).any() else ""
         axes.set(aspect="equal", xlabel=f"episode in the context; star: the goal{dot}")
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)

@@ -337,8 +337,8 @@ class Sampler:
         most = self.sampling.length // histories.about.limit
         exploring = self.rng.random(len(streams)) < self.sampling.exploring
         counts = self.rng.integers(min(1, most), most + 1, len(streams)) * exploring
-        task = np.array(histories.about.goals)[tasks[streams // histories.shape[2]]]
-        keys, goals = key_and_goal(task, histories.about.size)
+        numbers = np.array(histories.about.goals)[tasks[streams // histories.shape[2]]]
+        keys, goals = key_and_goal(numbers, histories.about.size)
         return explorations.draw(np.where(keys == NO_KEY, goals, keys), counts, self.rng)
 
 

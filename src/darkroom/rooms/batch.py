@@ -38,7 +38,7 @@ class RoomBatch:
     """Rooms, possibly of different sides, with a task per room.
 
     The reward is 1 in every step that ends on the goal, and where the task has a key, 1 for meeting it and nothing on
-    the goal before that, as in :class:`darkroom.rooms.env.DarkKeyToDoor`.
+    the goal before that. With `terminating` these are the rules of :class:`darkroom.rooms.env.DarkKeyToDoor`.
 
     Args:
         tasks: Tasks as in :mod:`darkroom.rooms.grid`, int [n].
@@ -51,7 +51,7 @@ class RoomBatch:
     Attributes:
         cells: int32 [n].
         times: Steps of the present episodes so far, int32 [n].
-        has_key: Whether the goal counts: the key was met in this episode, or there is none, bool [n].
+        goal_pays: Whether the key was met in this episode, or there is none, bool [n].
 
     Raises:
         ValueError: A goal or key lies outside its room, both are in one cell, or `rng` is missing.
@@ -84,7 +84,7 @@ class RoomBatch:
         self._centres = np.array([centre(int(side)) for side in self.sizes], np.int32)
         self.cells = self._centres.copy()
         self.times = np.zeros(len(tasks), np.int32)
-        self.has_key = np.ones(len(tasks), bool)
+        self.goal_pays = np.ones(len(tasks), bool)
         self._any_key = bool((self.keys != NO_KEY).any())
         self.reset()
 
@@ -93,10 +93,10 @@ class RoomBatch:
 
     @property
     def states(self) -> np.ndarray:
-        """Cells, and those with a key in hand counted on after all cells of the room, int32 [n]."""
+        """The cell, plus size^2 while the agent has a key, int32 [n]."""
         if not self._any_key:
             return self.cells
-        return self.cells + self.sizes**2 * (self.has_key & (self.keys != NO_KEY))
+        return self.cells + self.sizes**2 * (self.goal_pays & (self.keys != NO_KEY))
 
     def reset(self) -> np.ndarray:
         """Begin new episodes in all rooms and return their cells, int32 [n]."""
@@ -114,9 +114,9 @@ class RoomBatch:
         on_goal = self.cells == self.goals
         rewards = on_goal.astype(np.float32)
         if self._any_key:
-            taken = (self.cells == self.keys) & ~self.has_key
-            self.has_key = self.has_key | taken
-            on_goal &= self.has_key
+            taken = (self.cells == self.keys) & ~self.goal_pays
+            self.goal_pays = self.goal_pays | taken
+            on_goal &= self.goal_pays
             rewards = (taken | on_goal).astype(np.float32)
         terminated = on_goal if self.terminating else np.zeros_like(on_goal)
         truncated = self.times >= self.limit
@@ -130,7 +130,7 @@ class RoomBatch:
         """Begin new episodes in some rooms, bool [n]."""
         self.times[which] = 0
         if self._any_key:
-            self.has_key[which] = self.keys[which] == NO_KEY
+            self.goal_pays[which] = self.keys[which] == NO_KEY
         if self._rng is None:
             self.cells[which] = self._centres[which]
         else:

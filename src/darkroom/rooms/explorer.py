@@ -1,4 +1,7 @@
-"""Scripted agents that visit unknown cells until they meet the goal, and return to it in every later episode."""
+"""Scripted agents that visit unknown cells until they meet the goal, and return to it in every later episode.
+
+Where a task has a key, they look for it first, and then for the goal.
+"""
 
 from __future__ import annotations
 

@@ -50,6 +50,11 @@ def key_and_goal(
     return tasks // sizes**2 - 1, tasks % sizes**2
 
 
+def needs_key(tasks: np.ndarray, size: int) -> np.ndarray:
+    """Return which tasks have a key, bool [n]."""
+    return np.asarray(tasks) >= size**2
+
+
 def read_task(words: Sequence[str], size: int) -> int:
     """Return the task that is written as the goal's row and column, after those of the key if it has one.
 
@@ -124,7 +129,7 @@ def distance(cells: np.ndarray, others: np.ndarray, size: int) -> np.ndarray:
 
 
 def steps_to_rewards(size: int, tasks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the fewest steps from the centre to the key and on to the goal, both int [n].
+    """Return the fewest steps from the centre to the key, and to the goal by way of the key, both int [n].
 
     They are equal where a task has no key. What lies in the centre is met after a step, too.
     """
@@ -142,7 +147,7 @@ def reached_goal(size: int, tasks: np.ndarray, returns: np.ndarray) -> np.ndarra
         tasks: Tasks, int [n].
         returns: Returns, float [..., n]; that of the key is 1.
     """
-    return returns > (key_and_goal(np.asarray(tasks), size)[0] != NO_KEY)
+    return returns > needs_key(tasks, size)
 
 
 def mean_by_goal(size: int, tasks: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -177,8 +182,8 @@ def optimal_return(size: int, tasks: np.ndarray, limit: int, *, terminating: boo
     """
     to_key, to_goal = steps_to_rewards(size, tasks)
     paid = np.clip(limit + 1 - to_goal, 0, None)
-    keyed = key_and_goal(np.asarray(tasks), size)[0] != NO_KEY
-    return np.minimum(paid, 1 if terminating else limit) + (keyed & (to_key <= limit)).astype(float)
+    key_reward = needs_key(tasks, size) & (to_key <= limit)
+    return np.minimum(paid, 1 if terminating else limit) + key_reward.astype(float)
 
 
 def random_return(size: int, tasks: np.ndarray, limit: int, *, terminating: bool) -> np.ndarray:
@@ -206,20 +211,22 @@ def _random_rewards(
     transition = np.zeros((cells, cells))
     origins = np.repeat(np.arange(cells), ACTIONS)
     np.add.at(transition, (origins, transitions(size).ravel()), 1 / ACTIONS)
-    # Probability of every cell while the goal counts, and before that.
-    counting, before = np.zeros((2, len(tasks), cells))
-    counting[:, centre(size)] = keys == NO_KEY
-    before[:, centre(size)] = keys != NO_KEY
+    # Probability of every cell with the key, or where none is needed, and without it.
+    with_key, without_key = np.zeros((2, len(tasks), cells))
+    with_key[:, centre(size)] = ~needs_key(tasks, size)
+    without_key[:, centre(size)] = needs_key(tasks, size)
     key_rewards, goal_rewards = np.zeros((2, len(tasks)))
     for _ in range(limit):
-        counting, before = counting @ transition, before @ transition
-        goal_rewards += counting[rows, goals]
+        with_key = with_key @ transition
+        goal_rewards += with_key[rows, goals]
         if terminating:
-            counting[rows, goals] = 0.0
-        taken = before[rows, keys]  # 0 where there is no key
-        key_rewards += taken
-        counting[rows, keys] += taken
-        before[rows, keys] = 0.0
+            with_key[rows, goals] = 0.0
+        if needs_key(tasks, size).any():
+            without_key = without_key @ transition
+            taken = without_key[rows, keys]  # 0 where there is no key
+            key_rewards += taken
+            with_key[rows, keys] += taken
+            without_key[rows, keys] = 0.0
     return key_rewards, goal_rewards
 
 

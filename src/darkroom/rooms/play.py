@@ -32,7 +32,7 @@ class Tasks:
     def of_rooms(
         cls, rooms: Sequence[tuple[int, Sequence[int]]], limit: int, terminating: bool
     ) -> Tasks:
-        """Return the tasks of several pairs (side, goals)."""
+        """Return the tasks of several pairs of a side and its tasks' numbers."""
         goals = np.concatenate([np.asarray(goals, np.int64) for _, goals in rooms])
         sizes = np.concatenate([np.full(len(goals), size) for size, goals in rooms])
         return cls(goals, sizes, limit, terminating)
