@@ -319,6 +319,10 @@ def test_figures_are_drawn_from_records(tmp_path):
         "ad_studies.svg",
         "ad_variants.svg",
     }
+    (tmp_path / "three").mkdir()
+    ad_redraw.draw(finished | {"ad:study_key_to_door": [keyed]}, tmp_path / "three")
+    name = "ad_key_to_door.svg"  # of two equal studies, the newer one's
+    assert (tmp_path / "three" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
     # The figure of the default is not that of newer studies with other windows or agents, or with fewer trainings.
     assert ad_redraw.by_variant(finished["ad:study"])[""]["started"] == 1
     assert b"windows=shuffled" in (tmp_path / "one" / "ad_studies.svg").read_bytes()

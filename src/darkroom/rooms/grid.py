@@ -213,15 +213,15 @@ def _random_rewards(
     np.add.at(transition, (origins, transitions(size).ravel()), 1 / ACTIONS)
     # Probability of every cell with the key, or where none is needed, and without it.
     with_key, without_key = np.zeros((2, len(tasks), cells))
-    with_key[:, centre(size)] = ~needs_key(tasks, size)
-    without_key[:, centre(size)] = needs_key(tasks, size)
+    keyed = needs_key(tasks, size)
+    with_key[:, centre(size)], without_key[:, centre(size)] = ~keyed, keyed
     key_rewards, goal_rewards = np.zeros((2, len(tasks)))
     for _ in range(limit):
         with_key = with_key @ transition
         goal_rewards += with_key[rows, goals]
         if terminating:
             with_key[rows, goals] = 0.0
-        if needs_key(tasks, size).any():
+        if keyed.any():
             without_key = without_key @ transition
             taken = without_key[rows, keys]  # 0 where there is no key
             key_rewards += taken
