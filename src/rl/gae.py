@@ -27,8 +27,8 @@ def gae(
     After a step that ends an episode by itself (`terminated`), V and A are 0. For a step at the time limit
     (`truncated`) there are two treatments:
 
-    - `cut`: the step gets advantage 0 and its value as return, so nothing is learned from it (`bad_masks` of
-      a2c_ppo_acktr, used by the source of the door study).
+    - `cut`: the step gets advantage 0 and its value as return (`bad_masks` of a2c_ppo_acktr, used by the source of the
+      door study). Advantages that are normalised afterwards shift it from 0.
     - `bootstrap`: V is the value of the last observation of the episode; needs `final_values`.
 
     Args:

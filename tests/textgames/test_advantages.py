@@ -175,6 +175,16 @@ def test_repeated_draws_count_once():
     np.testing.assert_allclose(actual, [0.5] * 4 + [-0.5] * 4)
 
 
+def test_an_invalid_reply_draws_no_chance():
+    """Both act in x at turn 1 by the same stream, one with its second draw, one with its first."""
+    late = Path(["x", "x", "y"], [1, 2, 1], [0.0, 0.0, 1.0], True)
+    early = Path(["x", "x", "z"], [0, 2, 1], [-1.0, 0.0, 0.0], True)
+    forth = state_advantages.certainty_equivalence([late, early], 1.0)
+    back = state_advantages.certainty_equivalence([early, late], 1.0)
+    for one, other in zip(forth, back[::-1], strict=True):
+        np.testing.assert_allclose(one.advantage, other.advantage)
+
+
 def test_the_error_is_the_standard_deviation_of_estimates():
     """One step pays 0 or 1; the same experiment over and over."""
     rng = np.random.default_rng(7)

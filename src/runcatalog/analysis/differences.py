@@ -43,12 +43,13 @@ def interval_of_difference(
 ) -> tuple[float, float] | None:
     """Return the 95 % interval of the mean of `second` minus the mean of `first`.
 
-    The percentile bootstrap over seeds; None with fewer than MIN_SEEDS of them or a value that is not finite. Where
-    successes were counted, it is at least as wide as that of as many games as `statistics.trials` says.
+    Welch's, or Student's of the differences where the sides are paired; None with fewer than MIN_SEEDS seeds or a value
+    that is not finite. Where successes were counted, it is at least as wide as that of as many games as
+    `statistics.trials` says.
 
     Args:
         first, second: Objectives of the seeds of each side.
-        paired: Both have the same seeds in the same order: their differences are resampled, otherwise each side.
+        paired: Both have the same seeds in the same order: the interval is that of their differences.
     """
     if min(len(first), len(second)) < MIN_SEEDS:
         return None
@@ -56,9 +57,9 @@ def interval_of_difference(
     if not all(map(math.isfinite, [*a, *b])):
         return None
     if paired:
-        low, high = statistics.bootstrap([y - x for x, y in zip(a, b, strict=True)])
+        low, high = statistics.interval([y - x for x, y in zip(a, b, strict=True)])
     else:
-        low, high = statistics.bootstrap_difference(a, b)
+        low, high = statistics.interval_of_difference(a, b)
     counts = [statistics.trials(s) for s in (first, second)]
     if not all(counts):
         return low, high

@@ -13,75 +13,118 @@ from runcatalog.record.evaluation import counted as counted
 from runcatalog.record.evaluation import trials as trials
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import ArrayLike
 
-RESAMPLES = 2000
-LOW, HIGH = (
-    int(0.025 * RESAMPLES),
-    int(0.975 * RESAMPLES) - 1,
-)  # ranks of the bounds in the sorted resamples
-_BLOCK = 2_000_000  # numbers drawn at once, 16 MB
 _Z80 = 0.8416212335729143  # 80 % quantile of the standard normal distribution
 
 
-def bootstrap(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """Return the 95 % percentile bootstrap interval of the mean (Efron 1979, Annals 7, 1-26).
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return Student's 95 % interval of the mean (Student 1908, Biometrika 6, 1-25).
 
-    The order of the values does not matter. scipy.stats.bootstrap gives the same bounds up to the draws, and takes
-    over a second to import.
+    Of three seeds it covers the mean of all in 95 % of cases where their values are normally distributed; percentiles
+    of a bootstrap do in 75 %, and of five in 84 %.
 
     Args:
-        values: Values per seed, at least one.
-        seed: Seed of the resampling.
+        values: Values per seed, at least two.
     """
-    if min(values) == max(values):
-        return (mean(values),) * 2
-    return _bootstrap(tuple(sorted(values)), seed)
+    centre, error = mean(values), math.sqrt(_variance(values) / len(values))
+    half = t95(len(values) - 1) * error
+    return centre - half, centre + half
 
 
-@lru_cache(1000)  # the cells of a row ask for the same interval several times
-def _bootstrap(values: tuple[float, ...], seed: int) -> tuple[float, float]:
-    return _percentiles(_resampled_means(values, _generator(seed)))
+def interval_of_difference(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """Return Welch's 95 % interval of the mean of `second` minus that of `first` (Welch 1947, Biometrika 34, 28-35).
+
+    Args:
+        first, second: Values per seed of each side, at least two.
+    """
+    parts = [(_variance(values) / len(values), len(values) - 1) for values in (first, second)]
+    return _around(mean(second) - mean(first), parts)
 
 
-def bootstrap_difference(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % percentile bootstrap interval of the mean of `second` minus the mean of `first`, unpaired."""
-    generator = _generator(0)
-    first_means = _resampled_means(first, generator)
-    return _percentiles(_resampled_means(second, generator) - first_means)
-
-
-def bootstrap_over_levels(
+def interval_over_levels(
     first: ArrayLike, second: ArrayLike, *, same_seeds: bool
 ) -> tuple[float, float]:
-    """Return the 95 % percentile bootstrap interval of the mean of `second` minus that of `first`.
+    """Return the 95 % interval of the mean of `second` minus that of `first`, for other levels and other seeds.
 
-    Every resample draws levels, the same for both, and seeds (Owen 2007, "The pigeonhole bootstrap", Annals of Applied
-    Statistics 1, 386-411). The single seed of a side says nothing of other seeds.
+    From the variance components of two crossed random factors, levels and seeds (Searle, Casella and McCulloch 1992,
+    *Variance Components*, chapter 4). The single seed of a side says nothing of other seeds.
 
     Args:
         first, second: Success rates, [seeds, levels], on the same levels.
-        same_seeds: Whether the rows of both are of the same seeds, which are then drawn together.
+        same_seeds: Whether the rows of both are of the same seeds.
     """
     import numpy as np
 
     sides = [np.asarray(second, float), -np.asarray(first, float)]
     if same_seeds:
         sides = [sides[0] + sides[1]]
-    count = sides[0].shape[1]
-    generator, means = _generator(0), []
-    rows = max(1, _BLOCK // (count * max(map(len, sides))))
-    for start in range(0, RESAMPLES, rows):
-        size = min(rows, RESAMPLES - start)
-        levels = (generator.random_sample((size, count)) * count).astype(int)
-        total = np.zeros(size)
-        for side in sides:
-            seeds = (generator.random_sample((size, len(side))) * len(side)).astype(int)
-            of_seeds = side[:, levels].mean(axis=2)  # [seeds, size]
-            total += np.take_along_axis(of_seeds, seeds.T, axis=0).mean(axis=0)
-        means.append(total)
-    return _percentiles(np.concatenate(means))
+    change = sum(side.mean(axis=0) for side in sides)
+    levels = len(change)
+    parts = [(float(change.var(ddof=1)) / levels, levels - 1)]
+    for side in sides:
+        seeds = len(side)
+        if seeds > 1:
+            of_seeds = side.mean(axis=1)
+            rest = side - of_seeds[:, None] - side.mean(axis=0) + side.mean()
+            both = (seeds - 1) * (levels - 1)
+            # The variance over levels has the interaction's already.
+            interaction = float((rest**2).sum()) / both / seeds / levels
+            parts += [(float(of_seeds.var(ddof=1)) / seeds, seeds - 1), (-interaction, both)]
+    return _around(float(change.mean()), parts)
+
+
+def _around(centre: float, parts: Sequence[tuple[float, int]]) -> tuple[float, float]:
+    """Return the 95 % interval around a mean whose variance is a sum.
+
+    Args:
+        centre: The mean.
+        parts: Each part of the variance with its degrees of freedom; those of the sum are Satterthwaite's (1946,
+            Biometrics Bulletin 2, 110-114). The sum is at least its first part.
+    """
+    variance = max(sum(part for part, _ in parts), parts[0][0])
+    if variance <= 0:
+        return centre, centre
+    freedom = max(1.0, variance**2 / sum(part**2 / count for part, count in parts))
+    whole = math.floor(freedom)
+    beyond = (freedom - whole) * (whole + 1) / freedom  # 0 to 1, linear in 1 / freedom
+    quantile = t95(whole) + beyond * (t95(whole + 1) - t95(whole))
+    half = quantile * math.sqrt(variance)
+    return centre - half, centre + half
+
+
+@lru_cache(1000)
+def t95(freedom: int) -> float:
+    """Return the 97.5 % quantile of Student's t distribution; scipy.stats.t.ppf takes half a second to import.
+
+    With t = sqrt(freedom) tan(a), P(|T| < t) is the integral of cos^(freedom - 1) from 0 to a, divided by that to pi/2.
+
+    Args:
+        freedom: Degrees of freedom, a whole number from 1 on; from 10,000 on the quantile is that of 10,000.
+    """
+    freedom = min(freedom, 10_000)
+
+    def integral(angle: float) -> float:
+        cosine, sine = math.cos(angle), math.sin(angle)
+        total = angle if freedom % 2 else sine
+        for power in range(3 - freedom % 2, freedom, 2):
+            total = (cosine ** (power - 1) * sine + (power - 1) * total) / power
+        return total
+
+    low, high = 0.0, math.pi / 2
+    whole = integral(high)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if integral(middle) < 0.95 * whole else (low, middle)
+    return math.sqrt(freedom) * math.tan(low)
+
+
+def _variance(values: Sequence[float]) -> float:
+    """Return the unbiased variance; exactly 0 of equal values."""
+    centre = mean(values)
+    if min(values) == max(values):
+        return 0.0
+    return math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1)
 
 
 def mcnemar(first_only: int, second_only: int) -> float:
@@ -98,17 +141,18 @@ def mcnemar(first_only: int, second_only: int) -> float:
 def detectable(interval: tuple[float, float]) -> float:
     """Return the smallest difference that a comparison with such a 95 % interval finds with 80 % power.
 
-    1.96 + 0.84 standard errors (Cohen 1988, *Statistical Power Analysis*), of which half the interval has 1.96.
+    1.96 + 0.84 standard errors (Cohen 1988, *Statistical Power Analysis*) where half the interval is 1.96 of them; with
+    few seeds, where it is more, a little less would be found.
     """
     return (1 + _Z80 / Z95) * (interval[1] - interval[0]) / 2
 
 
 def bounds(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
-    """Return the 95 % interval of objectives over seeds: bootstrap of the mean; None without one.
+    """Return the 95 % interval of the mean of objectives over seeds, :func:`interval`; None without one.
 
     A few seeds that happen to agree would give too narrow an interval. Where successes were counted, it is therefore at
     least as wide as the Wilson interval of as many games as :func:`trials` says. For a single run it is that interval,
-    or the `interval` that the objective states.
+    or the `interval` that the objective states. A rate's interval is within [0, 1].
     """
     if len(objectives) == 1 and "interval" in objectives[0]:
         low, high = objectives[0]["interval"]
@@ -116,36 +160,13 @@ def bounds(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
     numbers = [o["value"] for o in objectives]
     if not all(math.isfinite(v) for v in numbers):
         return None
-    low, high = bootstrap(numbers) if len(numbers) > 1 else (math.inf, -math.inf)
+    low, high = interval(numbers) if len(numbers) > 1 else (math.inf, -math.inf)
+    if all(o.get("kind") == "rate" and 0 <= o["value"] <= 1 for o in objectives):
+        low, high = max(low, 0.0), min(high, 1.0)
     if count := trials(objectives):
         least, most = wilson(min(mean(numbers) * count, count), count)
         low, high = min(low, least), max(high, most)
     return (low, high) if low <= high else None
-
-
-def _generator(seed: int) -> np.random.RandomState:
-    """Return a generator with the numbers of `random.Random(seed)`."""
-    import numpy as np
-
-    return np.random.RandomState([seed])
-
-
-def _resampled_means(values: Sequence[float], generator: np.random.RandomState) -> np.ndarray:
-    """Return the means of RESAMPLES samples with replacement, an array of shape (RESAMPLES,)."""
-    import numpy as np
-
-    ordered, count = np.sort(np.asarray(values, float)), len(values)
-    rows = max(1, _BLOCK // count)
-    means = []
-    for start in range(0, RESAMPLES, rows):
-        shape = (min(rows, RESAMPLES - start), count)
-        means.append(ordered[(generator.random_sample(shape) * count).astype(int)].mean(axis=1))
-    return np.concatenate(means)
-
-
-def _percentiles(means: np.ndarray) -> tuple[float, float]:
-    means.sort()
-    return float(means[LOW]), float(means[HIGH])
 
 
 def mean(values: Sequence[float]) -> float:

@@ -207,6 +207,8 @@ def _problem(citation: Citation, index: _Index) -> str:
     bounds = None
     if citation.interval or is_bound:
         bounds = record_numbers.bounds(runs, citation.key)
+        if bounds and citation.unit == "%" and all(0 <= number <= 1 for number in numbers):
+            bounds = max(bounds[0], 0.0), min(bounds[1], 1.0)
     if is_bound:
         expected = bounds and bounds[citation.statistic == "high"]
     else:

@@ -39,7 +39,7 @@ _LENGTHS = (
 _LEGEND = """\
 - **Run it again**: `catalog rerun ID` checks out the run's commit, repeats it and compares. By hand: the id leads to \
 its entry; check out its commit, paste the array above the table, then the command.
-- **Brackets** are 95 % intervals: Wilson's for a counted rate; over seeds a bootstrap interval of the mean, never \
+- **Brackets** are 95 % intervals: Wilson's for a counted rate; over seeds Student's interval of the mean, never \
 narrower than Wilson's of all games; where the outcomes by level are kept, of the effective number of games.
 - **Same setting?** says whether environment, budget and reward are the source's, else what differs.
 - **Not replicated**: the interval is worse than the reported number, beyond its rounding.

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from textgames.games.interface import NONE
 from textgames.models.trajectories import Trajectory
 
 Floats = NDArray[np.float64]
@@ -33,10 +34,10 @@ class Path:
 
     Attributes:
         states: The model's context at every turn; equal contexts are the same state.
-        actions: The action of every turn.
+        actions: The action of every turn, `NONE` for an invalid reply.
         rewards: The reward of every turn.
         done: Whether the game ended; otherwise turns ran out, and the state after the last action is unknown.
-        replay: Random stream of the game: with the same stream the transitions of a turn are the same.
+        replay: Random stream of the game: with the same stream the transitions of the k-th valid action are the same.
     """
 
     states: Sequence[Hashable]
@@ -88,7 +89,7 @@ def turn_advantages(
 def certainty_equivalence(paths: Sequence[Path], gamma: float) -> list[TurnAdvantages]:
     """Estimate the advantages of all turns of a game's trajectories.
 
-    A transition (state, action, turn, random stream) that several trajectories share is counted once. The advantage is
+    A transition (state, action, valid actions before, random stream) that several trajectories share is counted once. The advantage is
     0 in a state where all trajectories chose the same action, and where the next state is unknown.
 
     Args:
@@ -107,13 +108,15 @@ def certainty_equivalence(paths: Sequence[Path], gamma: float) -> list[TurnAdvan
         [pair_ids.setdefault(pair, len(pair_ids)) for pair in zip(states, path.actions, strict=True)]
         for states, path in zip(visited, paths, strict=True)
     ]  # fmt: skip
-    # (pair, turn, random stream) -> (next state or -1, reward)
+    # (pair, valid actions before, random stream) -> (next state or -1, reward)
     transitions: dict[tuple[int, int, int], tuple[int, float]] = {}
     for states, pairs, path in zip(visited, chosen, paths, strict=True):
         following = [*states[1:], -1]
+        valid = 0
         for turn in range(len(pairs) if path.done else len(pairs) - 1):
-            key = pairs[turn], turn, path.replay
+            key = pairs[turn], valid, path.replay
             transitions[key] = following[turn], path.rewards[turn]
+            valid += path.actions[turn] != NONE
     pair = np.array([pair for pair, _, _ in transitions], int)
     next_state, reward = (
         (np.array(column) for column in zip(*transitions.values(), strict=True))

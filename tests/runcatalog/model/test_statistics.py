@@ -1,15 +1,14 @@
 """Intervals and clusters against scipy."""
 
 import math
-import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+import scipy.stats
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist
-from scipy.stats import binomtest
 
 from runcatalog.model import statistics
 from runcatalog.record.evaluation import level_outcomes, outcomes_of
@@ -37,7 +36,7 @@ def inside(interval, value):
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_wilson_is_scipys(counted):
     successes, count = counted
-    theirs = binomtest(successes, count).proportion_ci(0.95, method="wilson")
+    theirs = scipy.stats.binomtest(successes, count).proportion_ci(0.95, method="wilson")
     assert statistics.wilson(successes, count) == pytest.approx(
         (theirs.low, theirs.high), abs=1e-12
     )
@@ -62,12 +61,12 @@ def test_the_interval_covers_the_rate_over_all_levels(seeds, games):
     assert pooled < 0.85 * 300
 
 
-def test_the_interval_has_the_width_of_the_bootstrap_over_levels_and_seeds():
+def test_the_interval_has_the_width_of_that_over_levels_and_seeds():
     draw = np.random.default_rng(1)
     chance = 1 / (1 + np.exp(draw.normal(0, 0.5, (8, 1)) - draw.normal(0, 2, 400)))
     objectives = of_seeds((draw.random((8, 400)) < chance)[..., None])
     rates = np.stack([each["outcomes"]["success"].success[:, 0] for each in objectives])
-    low, high = statistics.bootstrap_over_levels(np.zeros((8, 400)), rates, same_seeds=True)
+    low, high = statistics.interval_over_levels(np.zeros((8, 400)), rates, same_seeds=True)
     ours = statistics.bounds(objectives)
     assert ours[1] - ours[0] == pytest.approx(high - low, rel=0.12)
     assert ours == pytest.approx((low, high), abs=0.01)
@@ -91,52 +90,77 @@ def test_wilson_refuses_numbers_that_are_no_counts(counted):
         statistics.wilson(*counted)
 
 
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8), st.randoms())
-def test_bootstrap_covers_the_mean_and_does_not_depend_on_the_order(values, random):
-    low, high = statistics.bootstrap(values)
-    tolerance = 1e-9 * max(1, *map(abs, values))
-    assert min(values) - tolerance <= low <= high <= max(values) + tolerance
-    assert low - tolerance <= statistics.mean(values) <= high + tolerance or len(set(values)) > 1
+VALUES = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=12)
+
+
+@given(VALUES, st.randoms())
+def test_the_interval_of_a_mean_is_scipys_for_every_order(values, random):
+    low, high = statistics.interval(values)
+    if len(set(values)) == 1:
+        assert low == high == statistics.mean(values)
+    else:
+        theirs = scipy.stats.ttest_1samp(values, 0).confidence_interval(0.95)
+        assert (low, high) == pytest.approx(theirs, rel=1e-6, abs=1e-9)
     random.shuffle(values)
-    assert statistics.bootstrap(values) == (low, high)
+    assert statistics.interval(values) == (low, high)
 
 
-@settings(max_examples=20)
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30), st.integers(0, 5))
-def test_bootstrap_is_its_definition(values, seed):
-    ordered, generator = sorted(values), random.Random(seed)
-    draws = [generator.choices(ordered, k=len(ordered)) for _ in range(2000)]
-    means = sorted(math.fsum(draw) / len(draw) for draw in draws)
-    assert statistics.bootstrap(values, seed) == pytest.approx((means[50], means[1949]), abs=1e-9)
+def test_quantiles_are_scipys():
+    freedoms = [*range(1, 200), 1000, 9999]
+    ours = [statistics.t95(freedom) for freedom in freedoms]
+    assert ours == pytest.approx(scipy.stats.t.ppf(0.975, freedoms), rel=1e-9)
+    assert statistics.t95(10**9) == pytest.approx(1.959964, rel=2e-4)
 
 
-def test_bootstrap_draws_the_same_in_blocks(monkeypatch):
-    generator = random.Random(0)
-    one, other = ([generator.gauss(0, 1) for _ in range(50)] for _ in range(2))
-    whole = statistics.bootstrap(one), statistics.bootstrap_difference(one, other)
-    monkeypatch.setattr(statistics, "_BLOCK", 333)
-    assert (statistics.bootstrap(one), statistics.bootstrap_difference(one, other)) == whole
+@given(VALUES, VALUES)
+def test_the_interval_of_a_difference_is_welchs(first, second):
+    low, high = statistics.interval_of_difference(first, second)
+    assert statistics.interval_of_difference(second, first) == pytest.approx((-high, -low))
+    if len(set(first)) == len(set(second)) == 1:
+        assert low == high
+        return
+    result = scipy.stats.ttest_ind(second, first, equal_var=False)
+    theirs = result.confidence_interval(0.95)
+    if not math.isfinite(result.df):  # the squares of tiny variances are 0
+        return
+    wider = (high - low) / (theirs.high - theirs.low)
+    # Between whole degrees of freedom the quantile is interpolated, above the true one.
+    assert 1 - 1e-6 <= wider <= (1.2 if result.df < 2 else 1.03)
+    assert (low + high) / 2 == pytest.approx((theirs.low + theirs.high) / 2, rel=1e-6, abs=1e-6)
 
 
-def test_bootstrap_of_a_difference_is_its_definition():
-    one, other, generator = [1.0, 2.0, 4.0], [3.0, 5.0], random.Random(0)
+def test_a_rates_interval_over_seeds_is_within_0_and_1():
+    rates = [{"name": "success", "value": v, "kind": "rate"} for v in (0.98, 1.0, 0.7)]
+    low, high = statistics.bounds(rates)
+    assert (low, high) == (statistics.interval([0.98, 1.0, 0.7])[0], 1.0)
+    returns = [{"name": "return", "value": v} for v in (0.98, 1.0, 0.7)]
+    assert statistics.bounds(returns)[1] > 1
 
-    def means(values):
-        return [
-            math.fsum(generator.choices(values, k=len(values))) / len(values) for _ in range(2000)
+
+@pytest.mark.parametrize("seeds", [2, 3, 10])
+@pytest.mark.parametrize("spread", [(0.05, 0.3, 0.3), (0.2, 0.05, 0.05), (0.0, 0.3, 0.1)])
+@pytest.mark.parametrize("same_seeds", [True, False])
+def test_intervals_over_levels_and_seeds_cover_the_true_difference(seeds, spread, same_seeds):
+    draw, of_seeds, repetitions = np.random.default_rng(0), spread[0], 300
+    covered = 0
+    for _ in range(repetitions):
+        level = draw.normal(0, spread[1], (1, 40))
+        sides = [
+            draw.normal(0, of_seeds, (seeds, 1)) + draw.normal(0, spread[2], (seeds, 40))
+            for _ in "ab"
         ]
+        low, high = statistics.interval_over_levels(
+            sides[0], sides[1] + level, same_seeds=same_seeds
+        )
+        covered += low <= 0 <= high
+    assert covered >= 0.9 * repetitions
 
-    less = means(one)
-    differences = sorted(more - mean for mean, more in zip(less, means(other), strict=True))
-    expected = differences[50], differences[1949]
-    assert statistics.bootstrap_difference(one, other) == pytest.approx(expected)
 
-
-def test_bootstrap_of_many_values_is_the_normal_interval():
-    values = [i / 99 for i in range(100)]
-    low, high = statistics.bootstrap(values)
-    half = 1.96 * 0.2916 / 10
-    assert (low, high) == pytest.approx((0.5 - half, 0.5 + half), abs=0.01)
+def test_single_seeds_are_compared_over_levels_alone():
+    first, second = np.random.default_rng(0).random((2, 1, 50))
+    ours = statistics.interval_over_levels(first, second, same_seeds=False)
+    assert ours == pytest.approx(statistics.interval((second - first)[0].tolist()))
+    assert ours == statistics.interval_over_levels(first, second, same_seeds=True)
 
 
 @given(

@@ -123,12 +123,26 @@ def test_a_number_that_differs_from_its_record(check, text: str, problem: str):
     assert problem in line
 
 
+def test_the_interval_of_a_share_in_per_cent_ends_at_100(project, make):
+    records = [
+        make(n, seed=n, metrics={"share": Metric.from_points([(1, v)])})
+        for n, v in enumerate((0.9, 1.0, 1.0), 1)
+    ]
+    (project.root / "docs").mkdir()
+    page = project.root / "docs/page.md"
+    cited = "<!-- =mean of share; run: 00000001 00000002 00000003 -->"
+    page.write_text(f"97 [82, 100] %{cited}")
+    assert cited_numbers.problems(project, records) == []
+    page.write_text(f"0.97 [0.82, 1.11]{cited}")  # whether it is a share is not known here
+    assert cited_numbers.problems(project, records) == []
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("20 [10, 30] %<!-- =headline toy/trials -->", ""),
+        ("20 [0, 100] %<!-- =headline toy/trials -->", ""),
         ("21 %<!-- =headline toy/trials -->", "page.md:1: 21 %, but headline toy/trials is 20"),
-        ("20 [0, 28.9] %<!-- =headline toy/trials -->", "headline toy/trials is 20 [10, 30]"),
+        ("20 [0, 28.9] %<!-- =headline toy/trials -->", "headline toy/trials is 20 [0, 100]"),
         ("20 %<!-- =headline toy/other -->", "no headline toy/other is declared"),
         ("20 %<!-- =headline toy/never -->", "headline toy/never has no runs"),
     ],

@@ -41,12 +41,12 @@ def test_every_headline_has_a_row(declared, make):
     records = [make(n, value=0.97 + n / 100, seed=n) for n in (1, 2, 3)]
     page = front(declared, records)
     own = cells(page, "How often?")
-    assert own[1:5] == ["**99 %** [97.1, 100]", "90 %", "3", "no: other \\| doors"]
+    assert own[1:5] == ["**99 %** [96.5, 100]", "90 %", "3", "no: other \\| doors"]
     first = "[00000001](catalog/toy_runs.md#00000001)"
     assert own[5] == f"{first} [+2](catalog/toy_runs.md#toytrain)"
     assert cells(page, "And then?")[1:] == ["not run yet", "15 steps", "–", "–", "–"]
     assert cells(page, "Which lr?")[1] == "not run yet"
-    assert "- **[toy](catalog/toy.md)**: It opens 99 % [97.1, 100]." in page
+    assert "- **[toy](catalog/toy.md)**: It opens 99 % [96.5, 100]." in page
     assert "## Failures" not in page
 
 
@@ -75,7 +75,7 @@ def test_a_best_value_is_named_only_where_the_interval_allows_it(declared, make)
     assert clear[1].startswith("**best** lr 5e-3 (0.910 [")
     assert "1e-3" not in clear[1]
     assert open_[1].startswith("undetermined: lr 5e-3 (0.910 [")
-    assert "lr 1e-3 (0.700 [0.100, 1.000])" in open_[1]
+    assert "lr 1e-3 (0.700 [0.000, 1.000])" in open_[1]
     assert clear[5] == "[00000001](catalog/toy_runs.md#00000001)"
 
 

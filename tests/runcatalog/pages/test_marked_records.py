@@ -27,7 +27,7 @@ def test_a_marked_record_counts_in_no_row_and_is_listed(project, sweep, make):
     old = marked(make(30, value=0.1, label="old | label"), "worse", make(31).run)
     records = [batch, marked(first, "the wrong | reward"), *others, old, make(31, value=0.93)]
     text = page(project, records)
-    assert "| 80 % | [70, 90] | 2 |" in text  # of the other two trials
+    assert "| 80 % | [0, 100] | 2 |" in text  # of the other two trials
     listed = text[text.index("## Superseded and retracted") :]
     assert "2 records count in no row, mean or figure" in listed
     assert (

@@ -118,7 +118,7 @@ def test_a_series_has_a_row_with_its_tasks_and_what_was_reported(project, make):
     assert shown[2] == [
         "A",
         "100 [96, 100]",
-        "60 [50, 70]",
+        "60 [0, 100]",
         "75",
         "50",
         "1–2",
@@ -139,7 +139,7 @@ def test_a_step_with_a_flag_that_was_typed_is_not_of_the_series(project, make):
     ]
     entry = {"name": "A", "steps": ["toy:step"]}
     shown = rows(render.Catalog(project, runs).series([entry], ["pull"]))
-    assert shown[2][:2] == ["A", "90 [80, 100]"]
+    assert shown[2][:2] == ["A", "90 [0, 100]"]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_numbers_for_prose(project, make):
     objective = {"name": "x", "value": 1}
     table = make(9, operation="toy:sweep", result={"table": content, "objective": objective})
     catalog = render.Catalog(project, [*runs, table])
-    assert catalog.value("toy:train", lr=1) == "85 % [79, 90] (2 seeds)"
+    assert catalog.value("toy:train", lr=1) == "85 % [21, 100] (2 seeds)"
     assert catalog.value("toy:train", lr=7) == "not run"
     assert catalog.value("toy:nowhere") == "not run"
     assert catalog.cell("toy:sweep", "b", "median") == "9 \\[5, never\\]"

@@ -2,7 +2,6 @@
 // Means and 95 % intervals over seeds, with the same numbers as `runcatalog.model.statistics`.
 
 const statistics = {
-  RESAMPLES: 2000,
   ROUNDING: 5e-5, // of a rate as scripts report it
   Z95: 1.959963984540054, // 97.5 % quantile of the standard normal distribution
 
@@ -21,20 +20,34 @@ const statistics = {
     return [low, successes === count ? 1 : Math.min(1, centre + half)];
   },
 
-  // 95 % percentile bootstrap interval of the mean (Efron 1979, Annals 7, 1-26).
-  bootstrap(values) {
-    const ordered = Float64Array.from(values).sort();
-    const count = ordered.length;
-    if (ordered[0] === ordered[count - 1]) return [ordered[0], ordered[0]];
-    const random = statistics.mersenneTwister(0);
-    const means = new Float64Array(statistics.RESAMPLES);
-    for (let sample = 0; sample < means.length; sample++) {
-      let sum = 0;
-      for (let i = 0; i < count; i++) sum += ordered[Math.floor(random() * count)];
-      means[sample] = sum / count;
+  // Student's 95 % interval of the mean (Student 1908, Biometrika 6, 1-25).
+  interval(values) {
+    const [centre, count] = [statistics.mean(values), values.length];
+    if (Math.min(...values) === Math.max(...values)) return [centre, centre];
+    const squares = values.reduce((sum, value) => sum + (value - centre) ** 2, 0);
+    const half = statistics.t95(count - 1) * Math.sqrt(squares / (count - 1) / count);
+    return [centre - half, centre + half];
+  },
+
+  // 97.5 % quantile of Student's t distribution; see `runcatalog.model.statistics.t95`.
+  t95(freedom) {
+    freedom = Math.min(freedom, 10000);
+    const integral = (angle) => {
+      const [cosine, sine] = [Math.cos(angle), Math.sin(angle)];
+      let total = freedom % 2 ? angle : sine;
+      for (let power = 3 - (freedom % 2); power < freedom; power += 2) {
+        total = (cosine ** (power - 1) * sine + (power - 1) * total) / power;
+      }
+      return total;
+    };
+    let [low, high] = [0, Math.PI / 2];
+    const whole = integral(high);
+    for (let step = 0; step < 60; step++) {
+      const middle = (low + high) / 2;
+      if (integral(middle) < 0.95 * whole) low = middle;
+      else high = middle;
     }
-    means.sort();
-    return [means[Math.trunc(0.025 * means.length)], means[Math.trunc(0.975 * means.length) - 1]];
+    return Math.sqrt(freedom) * Math.tan(low);
   },
 
   // Interval of objectives over seeds, null without one; see `runcatalog.model.statistics.bounds`.
@@ -42,7 +55,10 @@ const statistics = {
     if (objectives.length === 1 && objectives[0].low !== undefined) return [objectives[0].low, objectives[0].high];
     const values = objectives.map((objective) => objective.value);
     if (!values.length || !values.every(Number.isFinite)) return null;
-    let [low, high] = values.length > 1 ? statistics.bootstrap(values) : [Infinity, -Infinity];
+    let [low, high] = values.length > 1 ? statistics.interval(values) : [Infinity, -Infinity];
+    if (objectives.every(({ kind, value }) => kind === "rate" && value >= 0 && value <= 1)) {
+      [low, high] = [Math.max(low, 0), Math.min(high, 1)];
+    }
     const count = statistics.trials(objectives);
     if (count) {
       const [least, most] = statistics.wilson(Math.min(statistics.mean(values) * count, count), count);
@@ -96,45 +112,5 @@ const statistics = {
   counted({ value, kind, count }) {
     const usable = Number.isInteger(count) && count >= 1;
     return kind === "rate" && usable && value >= 0 && value <= 1 ? count : 0;
-  },
-
-  // Generator of numbers in [0, 1): numpy's RandomState([seed]).random_sample (Matsumoto and Nishimura 1998, MT19937).
-  mersenneTwister(seed) {
-    const state = new Uint32Array(624);
-    state[0] = 19650218;
-    for (let i = 1; i < 624; i++) {
-      state[i] = Math.imul(1812433253, state[i - 1] ^ (state[i - 1] >>> 30)) + i;
-    }
-    let i = 1;
-    const next = () => {
-      if (++i < 624) return;
-      state[0] = state[623];
-      i = 1;
-    };
-    for (let k = 0; k < 624; k++) {
-      state[i] = (state[i] ^ Math.imul(state[i - 1] ^ (state[i - 1] >>> 30), 1664525)) + seed;
-      next();
-    }
-    for (let k = 0; k < 623; k++) {
-      state[i] = (state[i] ^ Math.imul(state[i - 1] ^ (state[i - 1] >>> 30), 1566083941)) - i;
-      next();
-    }
-    state[0] = 0x80000000;
-    let used = 624;
-    const word = () => {
-      if (used === 624) {
-        for (let k = 0; k < 624; k++) {
-          const mixed = (state[k] & 0x80000000) | (state[(k + 1) % 624] & 0x7fffffff);
-          state[k] = state[(k + 397) % 624] ^ (mixed >>> 1) ^ (mixed & 1 ? 0x9908b0df : 0);
-        }
-        used = 0;
-      }
-      let bits = state[used++];
-      bits ^= bits >>> 11;
-      bits ^= (bits << 7) & 0x9d2c5680;
-      bits ^= (bits << 15) & 0xefc60000;
-      return (bits ^ (bits >>> 18)) >>> 0;
-    };
-    return () => ((word() >>> 5) * 67108864 + (word() >>> 6)) / 9007199254740992;
   },
 };
