@@ -255,12 +255,23 @@ class Run:
         return saved
 
     def restore(self) -> Checkpoint | None:
-        """Return the newest complete checkpoint of a resumed run, or None."""
+        """Return the newest checkpoint of a resumed run that can be loaded, or None; newer ones are put aside.
+
+        Raises:
+            OwnershipLost: Another process has continued the run, or its directory was deleted.
+        """
         if not self.resumed:
             return None
         from runcatalog.record.training.checkpoint import newest_checkpoint
 
-        return newest_checkpoint(self.directory / "checkpoints")
+        return newest_checkpoint(self.directory / "checkpoints", self._skip_checkpoint)
+
+    def _skip_checkpoint(self, path: Path, error: UserError) -> None:
+        from runcatalog.record.training.checkpoint import put_aside
+
+        with self._signals.deferred(), self._owned():
+            aside = put_aside(path)
+        self.event(f"{error}; not used, and now named {aside.name}")
 
     def add_parent(self, run_id: str) -> None:
         """Record the run whose checkpoint or result this run starts from (``Checkpoint.run_id``)."""

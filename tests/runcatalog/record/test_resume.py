@@ -10,6 +10,7 @@ import ends_table
 from runcatalog import record
 from runcatalog.record.delivery.publish import publish
 from runcatalog.record.journal.files import read_json
+from runcatalog.record.journal.lines import read_lines
 from runcatalog.record.journal.metrics import read_points
 from runcatalog.record.lifecycle.status import status_of
 
@@ -85,6 +86,21 @@ def test_a_torn_journal_and_checkpoint_are_repaired(toys):
     assert result_of(toy)["digest"]["weights"] == result_of(calm)["digest"]["weights"]
     names = {path.name for path in (toy.directory / "checkpoints").iterdir()}
     assert names == {"00000004", "00000008", "00000012"}
+
+
+def test_checkpoints_that_cannot_be_loaded_are_reported_and_put_aside(toy):
+    assert toy.run("--updates", 12)[0] == 0
+    folder = toy.directory / "checkpoints"
+    for step in (8, 12):
+        (folder / f"{step:08d}" / "state.pt").write_bytes(b"")
+    assert toy.run("--updates", 7, "--every", 1)[0] == 0
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"00000005", "00000006", "00000007", "00000008.unusable", "00000012.unusable"}
+    events = [line["text"] for line, _ in read_lines(toy.directory / "journal" / "events.jsonl")]
+    for step, text in zip((12, 8), events, strict=True):
+        name = f"{step:08d}"
+        assert f"checkpoints/{name}: state.pt is missing or damaged" in text
+        assert f"not used, and now named {name}.unusable" in text
 
 
 def test_restarting_a_finished_run_changes_nothing(toy):
