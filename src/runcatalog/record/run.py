@@ -110,19 +110,23 @@ class Run:
         self._stop_beating = threading.Event()
         self._output: OutputCopy | None = None
         self._hide = redact.Redactor.for_run(self.directory)
-        self._crash: CrashReport
+        self._crash: CrashReport | None = None
         self._metrics: MetricsFile | None = None
-        self._tfevents: EventFile
+        self._tfevents: EventFile | None = None
         self._sender: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Run:
         try:
+            self._signals.install()
             self._open()
-        except OSError as error:
-            if self._session is not None:
-                with contextlib.suppress(OSError):
-                    self._end(signals.end_from_exception(error), None)
+        except BaseException as error:
+            if self._session is None:
                 self._signals.restore()
+            else:
+                with contextlib.suppress(OSError):
+                    self.__exit__(type(error), error, error.__traceback__)
+            if not isinstance(error, OSError):
+                raise
             where = getattr(error, "filename", None) or self.directory
             raise UserError(f"cannot record in {where}: {error.strerror or error}") from None
         return self
@@ -397,8 +401,9 @@ class Run:
                     self._refuse_damaged_metrics(metrics)
                 repair(metrics)
                 # From this line on an earlier session that is still alive stops; then its metrics file is copied.
-                self._session = session.start_session(self.directory)
-                self._clock = self._session.clock
+                with self._signals.deferred():
+                    self._session = session.start_session(self.directory)
+                    self._clock = self._session.clock
                 self._metrics = MetricsFile(metrics)
         except TimeoutError:
             raise UserError(
@@ -440,7 +445,6 @@ class Run:
         from runcatalog.record.delivery.sender import start_sender
         from runcatalog.record.delivery.tensorboard import EventFile
 
-        self._signals.install()
         if os.environ.get("GUILD_OP"):
             signals.die_with_parent()
         for name in ("artifacts", "checkpoints"):
@@ -469,12 +473,17 @@ class Run:
     def _print_start(self) -> None:
         from runcatalog.record.delivery import mlflow_client
 
-        uri = mlflow_client.shown(mlflow_client.tracking_uri()) if self._sender else ""
+        uri = problem = ""
+        if self._sender:
+            try:
+                uri = mlflow_client.shown(mlflow_client.tracking_uri())
+            except UserError as error:  # the training needs no MLflow
+                problem = f"\n{messages.not_sent(str(error))}"
         if given := environment.submitted():
             uri = given.mlflow
         uri = uri.removeprefix(f"sqlite:///{environment.project_root()}/")
         operation = os.environ.get("GUILD_OP") or environment.script(self.config)
-        _print(messages.started(self.id, operation, self._hide.text(uri)))
+        _print(messages.started(self.id, operation, self._hide.text(uri)) + problem)
 
     def _print_end(self, end: signals.End, written: Mapping[str, Any]) -> None:
         from runcatalog.record.delivery import sender
@@ -613,15 +622,14 @@ class Run:
     def _close(self, failed: bool = False) -> None:
         self._stop_beating.set()
         self._progress_line.close()
-        self._crash.close()
         # Secrets must also be removed from the traceback that Python prints last, which Guild stores.
         if self._output and not (failed and (self.directory / ".guild").is_dir()):
             self._output.close()
         if self._session is None or not self._session.ownership.is_lost:
             self._reserve.unlink(missing_ok=True)
-        self._tfevents.close()
-        if self._metrics is not None:
-            self._metrics.close()
+        for opened in (self._crash, self._tfevents, self._metrics):
+            if opened is not None:
+                opened.close()
         if self._sender and self._sender.stdin:
             self._sender.stdin.close()  # signals the end to the sender; no need to wait for it
         self._signals.restore()

@@ -122,6 +122,18 @@ def test_tensorboard_reads_the_scalars(tmp_path):
     assert read["return", 5][1] == math.inf
 
 
+def test_a_line_of_the_journal_is_one_event(tmp_path):
+    metrics = MetricsFile(tmp_path / "metrics.jsonl")
+    for step in range(3):
+        metrics.append(1000, step, {"loss": 0.5, "return": step})
+    metrics.close()
+    EventFile(tmp_path, read_points(metrics.path)).close()
+    (path,) = tmp_path.glob("*tfevents*")
+    events = [event for event in EventFileLoader(str(path)).Load() if event.HasField("summary")]
+    read = [{value.tag: _scalar(value) for value in event.summary.value} for event in events]
+    assert read == [{"loss": 0.5, "return": step} for step in range(3)]
+
+
 def _scalar(value):
     if value.HasField("simple_value"):
         return value.simple_value

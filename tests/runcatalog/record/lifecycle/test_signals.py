@@ -13,6 +13,7 @@ import pytest
 
 import ends_table
 from runcatalog import record
+from runcatalog.record.errors import Killed
 from runcatalog.record.journal.files import read_json
 from runcatalog.record.journal.lines import append_line
 from runcatalog.record.journal.metrics import read_points
@@ -71,6 +72,41 @@ def test_signals(toy, wait_until, number, case):
     assert process.returncode == -number
     ends_table.check(case, *ended(toy))
     assert errors == ""
+
+
+@pytest.mark.parametrize("file", [".metrics.jsonl.new", ".events.out.writing", "reserve"])
+def test_a_signal_while_a_continued_run_opens_is_its_end(project, capfd, file):
+    with record.start(record.Config(), study="toy") as run:
+        run.log({"loss": 1.0}, 1)
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            sys.addaudithook(_terminate_at(file))
+            with record.start(record.Config(resume=str(run.directory)), study="toy"):
+                pass
+        except Killed:
+            code = 2 if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL else 3
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    assert status_of(run.directory)[:2] == ("KILLED", "SIGTERM")
+    assert read_json(run.directory / "result.json")["session"] == 2
+    assert f"--resume {run.directory}" in capfd.readouterr().out
+    left = {path.name for path in run.directory.rglob("*")}
+    assert not left & {"reserve", "crash.txt", ".metrics.jsonl.new"}
+    assert not [name for name in left if name.startswith(".events")]
+
+
+def _terminate_at(file):
+    """Return an audit hook that sends this process SIGTERM when it first opens a file of that name."""
+    sent = []
+
+    def hook(event, arguments):
+        if event == "open" and not sent and file in str(arguments[0]):
+            sent.append(os.kill(os.getpid(), signal.SIGTERM))
+
+    return hook
 
 
 def test_sigkill_leaves_no_result_and_is_still_reported(toy, wait_until):
