@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runcatalog.record import journal
-from runcatalog.record.config import REFUSED, Config, check_same_flags, flags_of
+from runcatalog.record.config import REFUSED, Config, changed_flags, check_same_flags, flags_of
 from runcatalog.record.digest import weights_digest
 from runcatalog.record.errors import NumericalError, OwnershipLost, RunFailed, UserError
 from runcatalog.record.evaluation import EvaluationSet, evaluation_set
@@ -291,6 +291,9 @@ class Run:
         Args:
             name: Name in ``artifacts/``, possibly with folders; or the absolute path of an existing file, which is
                 copied there.
+
+        Raises:
+            ValueError: The name leads out of ``artifacts/``, from where alone files are sent.
         """
         if self._session is not None:
             self._check_ownership()
@@ -299,6 +302,8 @@ class Run:
         target = folder / self._hide.name(path.name if path.is_absolute() else str(path))
         if path.is_absolute() and path.is_relative_to(folder):
             target = path
+        if not Path(os.path.normpath(target)).is_relative_to(os.path.normpath(folder)):
+            raise ValueError(f"artifact {str(name)!r}: use a name in artifacts/, without ..")
         target.parent.mkdir(parents=True, exist_ok=True)
         if path.is_absolute() and path.exists() and path != target:
             shutil.copy2(path, target)
@@ -396,13 +401,14 @@ class Run:
                         f"{before.get('host', 'an unknown host')}); stop it first"
                     )
                 static = self._static_facts()
+                changed = self._changed_flags(static["flags"])
                 self.id, self._started = static["id"], static["started"]
                 if before:
                     self._refuse_damaged_metrics(metrics)
                 repair(metrics)
                 # From this line on an earlier session that is still alive stops; then its metrics file is copied.
                 with self._signals.deferred():
-                    self._session = session.start_session(self.directory)
+                    self._session = session.start_session(self.directory, changed)
                     self._clock = self._session.clock
                 self._metrics = MetricsFile(metrics)
         except TimeoutError:
@@ -521,6 +527,12 @@ class Run:
             patch.write(project, static["commit"], self.artifact(patch.NAME))
         write_json(path, static)
         return static
+
+    def _changed_flags(self, first: dict[str, Any]) -> dict[str, Any]:
+        """Return the flags that differ from those of the run's first start, without secrets."""
+        changed = changed_flags(self.config, first)
+        same = {n for n in changed if redact.is_hidden(changed[n], first.get(n))}
+        return self._hide.value({n: v for n, v in changed.items() if n not in same})
 
     def _check_ownership(self) -> None:
         assert self._session is not None
