@@ -39,6 +39,16 @@ def test_first_write_wins_with_exact_values(tmp_path_factory, writes):
     assert read == expected
 
 
+def test_the_first_write_also_wins_beside_a_new_point_of_its_line(tmp_path):
+    file = MetricsFile(tmp_path / "metrics.jsonl")
+    file.append(0, 1, {"a": 1.0, "b": 1.0})
+    file.append(0, 5, {"b": 5.0})
+    assert file.append(0, 3, {"a": 2.0, "b": 3.0}) == {"a": 2.0, "b": 3.0}
+    assert file.append(0, 3, {"a": 7.0}) == {}
+    file.close()
+    assert [p.value for p in read_points(file.path) if (p.name, p.step) == ("a", 3)] == [2.0]
+
+
 def test_an_incomplete_last_line_is_ignored(tmp_path):
     whole = tmp_path / "whole.jsonl"
     file = MetricsFile(whole)

@@ -14,11 +14,16 @@ import pytest
 import ends_table
 from runcatalog import record
 from runcatalog.record.errors import Killed
-from runcatalog.record.journal.files import read_json
+from runcatalog.record.journal.files import read_json, write_json
 from runcatalog.record.journal.lines import append_line
 from runcatalog.record.journal.metrics import read_points
 from runcatalog.record.lifecycle.process import boot_id, process_state
-from runcatalog.record.lifecycle.signals import end_from_exception, end_from_exit_status
+from runcatalog.record.lifecycle.signals import (
+    GONE,
+    Signals,
+    end_from_exception,
+    end_from_exit_status,
+)
 from runcatalog.record.lifecycle.status import elapsed, last_session, status_of
 
 ENDS = ends_table.rows()
@@ -208,6 +213,49 @@ def test_a_clock_that_is_set_moves_no_duration(project, monkeypatch, jump):
     assert last_session(run.directory)["started"] >= written["ended"]
     assert continued["ended"] >= written["ended"]
     assert written["wall_seconds"] <= continued["wall_seconds"] < 600
+
+
+def test_a_signal_during_a_write_in_an_except_block_ends_the_run_after_the_write():
+    signals = Signals()
+    signals.install()
+    try:
+        raise KeyError
+    except KeyError:
+        with pytest.raises(Killed), signals.deferred():
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signals.restore()
+
+
+def test_a_signal_during_a_write_that_fails_does_not_hide_the_failure():
+    signals = Signals()
+    signals.install()
+
+    def write():
+        with signals.deferred():
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise OSError("full")
+
+    try:
+        with pytest.raises(OSError, match="full"):
+            write()
+    finally:
+        signals.restore()
+
+
+@pytest.mark.parametrize("result", [{"session": 1}, {"session": 1, "status": "FINISHED"}])
+def test_an_incomplete_result_is_none(project, result):
+    with record.start(record.Config(), study="toy") as run:
+        run.finish({})
+    write_json(run.directory / "result.json", result)
+    assert status_of(run.directory)[:2] == ("RUNNING", "")  # this process still lives
+    session = last_session(run.directory) | {"session": 2, "pid_started": 1}
+    append_line(run.directory / "journal" / "sessions.jsonl", session)
+    write_json(run.directory / "result.json", result | {"session": 2})
+    assert status_of(run.directory)[:2] == ("KILLED", GONE)
+    with record.start(record.Config(resume=str(run.directory)), study="toy") as again:
+        again.finish({})
+    assert status_of(run.directory).status == "FINISHED"
 
 
 def test_the_death_of_a_forked_worker_does_not_end_the_run(project, monkeypatch):
