@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from runcatalog.record.errors import Killed, RunFailed, UserError
 from runcatalog.record.journal import HIDDEN
 from runcatalog.record.journal.files import read_json
+from runcatalog.record.journal.sessions import session_flags
 from runcatalog.record.untrusted import guild_attribute
 
 C = TypeVar("C", bound="Config")
@@ -245,13 +246,27 @@ def check_same_flags(config: Config, stored: dict[str, Any]) -> None:
         flag = flag_name(field.name)
         if field.metadata.get("resumable"):
             continue
-        older = field.metadata.get("older", field.default)
-        before, now = stored.get(flag, older), getattr(config, field.name)
+        before, now = _stored_value(field, stored), getattr(config, field.name)
         if before != now:
             raise UserError(
                 f"--{flag}: the run to continue was started with {before!r}, not {now!r}; "
                 f"use {before!r}, or start a new run"
             )
+
+
+def changed_flags(config: Config, stored: dict[str, Any]) -> dict[str, Any]:
+    """Return the flags whose values differ from those of a run, by flag name.
+
+    Args:
+        config: Configuration of the process that continues the run.
+        stored: Flags of the run, by flag name.
+    """
+    before = {flag_name(f.name): _stored_value(f, stored) for f in dataclasses.fields(config)}
+    return {flag: now for flag, now in flags_of(config).items() if now != before[flag]}
+
+
+def _stored_value(field: dataclasses.Field[Any], stored: dict[str, Any]) -> Any:
+    return stored.get(flag_name(field.name), field.metadata.get("older", field.default))
 
 
 class _HelpFormatter(argparse.HelpFormatter):
@@ -331,17 +346,18 @@ def _flags_of_run(directory: str, config_class: type[Config]) -> dict[str, Any]:
     flags = (read_json(path) or {}).get("flags")
     if not isinstance(flags, dict):
         raise UserError(f"--resume {directory}: no run ({path} cannot be read)")
-    names = {flag_name(field.name): field.name for field in dataclasses.fields(config_class)}
-    # Secrets are hidden in the recorded flags, so they have to be given again.
-    return {
-        names[flag]: value
-        for flag, value in flags.items()
-        if flag in names and not (isinstance(value, str) and HIDDEN in value)
+    flags |= session_flags(Path(directory))
+    values = {
+        field.name: _stored_value(field, flags)
+        for field in dataclasses.fields(config_class)
+        if field.name != "resume"
     }
+    # Secrets are hidden in the recorded flags, so they have to be given again.
+    return {n: v for n, v in values.items() if not (isinstance(v, str) and HIDDEN in v)}
 
 
 def of_run(directory: str | os.PathLike[str], config_class: type[C]) -> C:
-    """Return the flags of the run in a directory.
+    """Return the flags of the run in a directory, as of its newest start.
 
     Raises:
         UserError: There is no run, or a value is no longer allowed.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runcatalog.record import journal
-from runcatalog.record.config import REFUSED, Config, check_same_flags, flags_of
+from runcatalog.record.config import REFUSED, Config, changed_flags, check_same_flags, flags_of
 from runcatalog.record.digest import weights_digest
 from runcatalog.record.errors import NumericalError, OwnershipLost, RunFailed, UserError
 from runcatalog.record.evaluation import EvaluationSet, evaluation_set
@@ -110,19 +110,23 @@ class Run:
         self._stop_beating = threading.Event()
         self._output: OutputCopy | None = None
         self._hide = redact.Redactor.for_run(self.directory)
-        self._crash: CrashReport
+        self._crash: CrashReport | None = None
         self._metrics: MetricsFile | None = None
-        self._tfevents: EventFile
+        self._tfevents: EventFile | None = None
         self._sender: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Run:
         try:
+            self._signals.install()
             self._open()
-        except OSError as error:
-            if self._session is not None:
-                with contextlib.suppress(OSError):
-                    self._end(signals.end_from_exception(error), None)
+        except BaseException as error:
+            if self._session is None:
                 self._signals.restore()
+            else:
+                with contextlib.suppress(OSError):
+                    self.__exit__(type(error), error, error.__traceback__)
+            if not isinstance(error, OSError):
+                raise
             where = getattr(error, "filename", None) or self.directory
             raise UserError(f"cannot record in {where}: {error.strerror or error}") from None
         return self
@@ -255,12 +259,23 @@ class Run:
         return saved
 
     def restore(self) -> Checkpoint | None:
-        """Return the newest complete checkpoint of a resumed run, or None."""
+        """Return the newest checkpoint of a resumed run that can be loaded, or None; newer ones are put aside.
+
+        Raises:
+            OwnershipLost: Another process has continued the run, or its directory was deleted.
+        """
         if not self.resumed:
             return None
         from runcatalog.record.training.checkpoint import newest_checkpoint
 
-        return newest_checkpoint(self.directory / "checkpoints")
+        return newest_checkpoint(self.directory / "checkpoints", self._skip_checkpoint)
+
+    def _skip_checkpoint(self, path: Path, error: UserError) -> None:
+        from runcatalog.record.training.checkpoint import put_aside
+
+        with self._signals.deferred(), self._owned():
+            aside = put_aside(path)
+        self.event(f"{error}; not used, and now named {aside.name}")
 
     def add_parent(self, run_id: str) -> None:
         """Record the run whose checkpoint or result this run starts from (``Checkpoint.run_id``)."""
@@ -276,6 +291,9 @@ class Run:
         Args:
             name: Name in ``artifacts/``, possibly with folders; or the absolute path of an existing file, which is
                 copied there.
+
+        Raises:
+            ValueError: The name leads out of ``artifacts/``, from where alone files are sent.
         """
         if self._session is not None:
             self._check_ownership()
@@ -284,6 +302,8 @@ class Run:
         target = folder / self._hide.name(path.name if path.is_absolute() else str(path))
         if path.is_absolute() and path.is_relative_to(folder):
             target = path
+        if not Path(os.path.normpath(target)).is_relative_to(os.path.normpath(folder)):
+            raise ValueError(f"artifact {str(name)!r}: use a name in artifacts/, without ..")
         target.parent.mkdir(parents=True, exist_ok=True)
         if path.is_absolute() and path.exists() and path != target:
             shutil.copy2(path, target)
@@ -381,13 +401,15 @@ class Run:
                         f"{before.get('host', 'an unknown host')}); stop it first"
                     )
                 static = self._static_facts()
+                changed = self._changed_flags(static["flags"])
                 self.id, self._started = static["id"], static["started"]
                 if before:
                     self._refuse_damaged_metrics(metrics)
                 repair(metrics)
                 # From this line on an earlier session that is still alive stops; then its metrics file is copied.
-                self._session = session.start_session(self.directory)
-                self._clock = self._session.clock
+                with self._signals.deferred():
+                    self._session = session.start_session(self.directory, changed)
+                    self._clock = self._session.clock
                 self._metrics = MetricsFile(metrics)
         except TimeoutError:
             raise UserError(
@@ -429,7 +451,6 @@ class Run:
         from runcatalog.record.delivery.sender import start_sender
         from runcatalog.record.delivery.tensorboard import EventFile
 
-        self._signals.install()
         if os.environ.get("GUILD_OP"):
             signals.die_with_parent()
         for name in ("artifacts", "checkpoints"):
@@ -458,12 +479,17 @@ class Run:
     def _print_start(self) -> None:
         from runcatalog.record.delivery import mlflow_client
 
-        uri = mlflow_client.shown(mlflow_client.tracking_uri()) if self._sender else ""
+        uri = problem = ""
+        if self._sender:
+            try:
+                uri = mlflow_client.shown(mlflow_client.tracking_uri())
+            except UserError as error:  # the training needs no MLflow
+                problem = f"\n{messages.not_sent(str(error))}"
         if given := environment.submitted():
             uri = given.mlflow
         uri = uri.removeprefix(f"sqlite:///{environment.project_root()}/")
         operation = os.environ.get("GUILD_OP") or environment.script(self.config)
-        _print(messages.started(self.id, operation, self._hide.text(uri)))
+        _print(messages.started(self.id, operation, self._hide.text(uri)) + problem)
 
     def _print_end(self, end: signals.End, written: Mapping[str, Any]) -> None:
         from runcatalog.record.delivery import sender
@@ -501,6 +527,12 @@ class Run:
             patch.write(project, static["commit"], self.artifact(patch.NAME))
         write_json(path, static)
         return static
+
+    def _changed_flags(self, first: dict[str, Any]) -> dict[str, Any]:
+        """Return the flags that differ from those of the run's first start, without secrets."""
+        changed = changed_flags(self.config, first)
+        same = {n for n in changed if redact.is_hidden(changed[n], first.get(n))}
+        return self._hide.value({n: v for n, v in changed.items() if n not in same})
 
     def _check_ownership(self) -> None:
         assert self._session is not None
@@ -602,15 +634,14 @@ class Run:
     def _close(self, failed: bool = False) -> None:
         self._stop_beating.set()
         self._progress_line.close()
-        self._crash.close()
         # Secrets must also be removed from the traceback that Python prints last, which Guild stores.
         if self._output and not (failed and (self.directory / ".guild").is_dir()):
             self._output.close()
         if self._session is None or not self._session.ownership.is_lost:
             self._reserve.unlink(missing_ok=True)
-        self._tfevents.close()
-        if self._metrics is not None:
-            self._metrics.close()
+        for opened in (self._crash, self._tfevents, self._metrics):
+            if opened is not None:
+                opened.close()
         if self._sender and self._sender.stdin:
             self._sender.stdin.close()  # signals the end to the sender; no need to wait for it
         self._signals.restore()

@@ -4,13 +4,14 @@ import argparse
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from runcatalog import record
-from runcatalog.record.config import check_same_flags, find_folder, flags_of
+from runcatalog.record.config import check_same_flags, find_folder, flags_of, of_run
+from runcatalog.record.journal.files import write_json
 from runcatalog.record.journal.metrics import read_points
 
 
@@ -202,3 +203,17 @@ def test_a_run_from_before_a_flag_is_continued_as_it_was_started():
     ):
         check_same_flags(New(), stored)
     check_same_flags(New(), stored | {"careful": True})
+
+
+def test_a_flag_that_a_run_lacks_is_what_older_runs_did(tmp_path):
+    @dataclass(frozen=True)
+    class Newer(Config):
+        of_run: float = record.option(0.2, "share", older=0.0)
+
+    (tmp_path / "journal").mkdir()
+    write_json(tmp_path / "journal" / "run.json", {"flags": {"lr": 0.5}})
+    resumed = record.parse(Newer, ["--resume", str(tmp_path)])
+    assert (resumed.of_run, resumed.lr, resumed.resume) == (0.0, 0.5, str(tmp_path))
+    check_same_flags(resumed, {"lr": 0.5})
+    assert of_run(tmp_path, Newer) == replace(resumed, resume="")
+    assert record.parse(Newer, ["--resume", str(tmp_path), "--of-run", "0.3"]).of_run == 0.3

@@ -10,8 +10,10 @@ import ends_table
 from runcatalog import record
 from runcatalog.record.delivery.publish import publish
 from runcatalog.record.journal.files import read_json
+from runcatalog.record.journal.lines import read_lines
 from runcatalog.record.journal.metrics import read_points
 from runcatalog.record.lifecycle.status import status_of
+from runcatalog.store.sqlite_reader import reader
 
 
 def result_of(toy):
@@ -87,6 +89,21 @@ def test_a_torn_journal_and_checkpoint_are_repaired(toys):
     assert names == {"00000004", "00000008", "00000012"}
 
 
+def test_checkpoints_that_cannot_be_loaded_are_reported_and_put_aside(toy):
+    assert toy.run("--updates", 12)[0] == 0
+    folder = toy.directory / "checkpoints"
+    for step in (8, 12):
+        (folder / f"{step:08d}" / "state.pt").write_bytes(b"")
+    assert toy.run("--updates", 7, "--every", 1)[0] == 0
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"00000005", "00000006", "00000007", "00000008.unusable", "00000012.unusable"}
+    events = [line["text"] for line, _ in read_lines(toy.directory / "journal" / "events.jsonl")]
+    for step, text in zip((12, 8), events, strict=True):
+        name = f"{step:08d}"
+        assert f"checkpoints/{name}: state.pt is missing or damaged" in text
+        assert f"not used, and now named {name}.unusable" in text
+
+
 def test_restarting_a_finished_run_changes_nothing(toy):
     assert toy.run("--updates", 6)[0] == 0
     before = result_of(toy)
@@ -109,6 +126,30 @@ def test_resume_takes_the_flags_of_the_run(toy):
     assert (code, errors.count("\n")) == (2, 1)
     assert "--lr: the run to continue was started with 0.1, not 0.2" in errors
     assert result_of(toy)["status"] == "FINISHED"
+
+
+def test_flags_changed_at_a_resume_are_in_the_journal_in_mlflow_and_in_the_next_resume(toy):
+    uri = f"sqlite:///{toy.directory.parent}/mlflow.db"
+    resume, without = ["--resume", toy.directory], {"RUN_DIR": ""}
+
+    def changed():
+        sessions = read_lines(toy.directory / "journal" / "sessions.jsonl")
+        return [line.get("flags") for line, _ in sessions]
+
+    assert toy.run("--updates", 2, "--every", 0)[0] == 0
+    publish(toy.directory, uri)
+    assert toy.run(*resume, "--updates", 5, env=without)[0] == 0
+    assert changed() == [None, {"updates": 5}]
+    publish(toy.directory, uri)
+    (run,) = reader(uri).runs()
+    assert run.flags["updates"] == "5"
+    assert toy.run(*resume, env=without)[0] == 0
+    assert changed()[2:] == [{"updates": 5}]
+    assert toy.run(*resume, "--updates", 2, env=without)[0] == 0
+    assert changed()[3:] == [None]
+    publish(toy.directory, uri)
+    (run,) = reader(uri).runs()
+    assert run.flags["updates"] == "2"
 
 
 def test_another_script_does_not_resume_a_run(toy, tmp_path):
@@ -151,7 +192,7 @@ def test_recording_can_be_switched_off(project, monkeypatch):
     assert [path.name for path in project.iterdir()] == ["guild.yml"]
 
 
-def test_a_new_run_without_guild_lies_in_the_project(project):
+def test_a_new_run_without_guild_lies_in_the_project(project, capsys):
     with record.start(record.Config(), study="toy") as run:
         with pytest.raises(ValueError, match="metric"):
             run.log({"bad=name": 1.0}, 1)
@@ -159,10 +200,25 @@ def test_a_new_run_without_guild_lies_in_the_project(project):
         run.event("half of it is done")
         run.add_parent("f" * 32)
         written = run.finish({"objective": {"name": "x", "value": float("nan")}})
+    assert ": x NaN" in capsys.readouterr().out
     assert run.directory == project / "runs" / run.id[:8]
     assert written["result"]["objective"]["value"] != written["result"]["objective"]["value"]
     assert read_json(run.directory / "result.json")["result"]["objective"]["value"] == "NaN"
     shutil.rmtree(run.directory)
+
+
+@pytest.mark.parametrize("name", ["../plots/a.txt", "b/../../a.txt", ".."])
+def test_an_artifact_outside_of_its_folder_is_refused(project, name):
+    with record.start(record.Config(), study="toy") as run:
+        folder = run.directory / "artifacts"
+        for given in (name, folder / name):
+            with pytest.raises(ValueError, match=r"without \.\."):
+                run.artifact(given)
+        assert run.artifact("plots/../a.txt").resolve() == folder / "a.txt"
+        assert run.artifact(folder / "a.txt") == folder / "a.txt"
+        run.finish({})
+    assert {path.name for path in run.directory.iterdir()} >= {"artifacts", "journal"}
+    assert not (run.directory / "plots").exists()
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ def test_a_saved_checkpoint_is_loaded(tmp_path, without_torch):
         "array": np.array([[1 + 2j]]),
         "empty": {},
         "number": np.int64(7),
+        "scalars": [np.float64(0.5), np.str_("a"), np.bytes_(b"a")],
     }
     checkpoint.save_checkpoint(tmp_path, 4, tensors, state, run_id="ab")
     loaded = checkpoint.load_checkpoint(tmp_path)

@@ -36,6 +36,7 @@ from runcatalog.record.journal.damage import damage_of
 from runcatalog.record.journal.files import is_locked, locked, read_json, size_on_disk, write_json
 from runcatalog.record.journal.lines import read_lines
 from runcatalog.record.journal.metrics import Point, is_metric_name, points_of
+from runcatalog.record.journal.sessions import session_flags
 from runcatalog.record.lifecycle import crash
 from runcatalog.record.lifecycle.signals import FAILED, FINISHED, KILLED, RUNNING
 from runcatalog.record.lifecycle.status import Status, has_other_points, last_session, status_of
@@ -308,7 +309,8 @@ class Publisher:
     ) -> None:
         from mlflow.entities import Param, RunTag
 
-        flags = {name: self._hide.flag(name, value) for name, value in facts["flags"].items()}
+        flags = facts["flags"] | session_flags(self.directory)
+        flags = {name: self._hide.flag(name, value) for name, value in flags.items()}
         sent_params = run.data.params
         params = {
             name: still_hidden(_param(value), sent_params.get(name, ""))
@@ -320,7 +322,7 @@ class Publisher:
             for name, value in params.items()
             if run.data.params.get(name, value) != value
         }
-        if changed:
+        if changed or "changed_flags" in plain_names(run.data.tags):
             tags["changed_flags"] = json.dumps(changed, sort_keys=True)
         new_params = [Param(*item) for item in params.items() if item[0] not in run.data.params]
         new_tags = [

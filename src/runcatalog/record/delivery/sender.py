@@ -92,7 +92,7 @@ def send_until_end(directory: Path, end_of_run: int) -> bool:
     from runcatalog.record.lifecycle.status import last_session, save_kill_evidence
 
     created = os.environ.get("MLFLOW_RUN_ID", "")
-    publisher, failures, ended_at, open_pipe = Publisher(directory, created=created), 0, None, True
+    publisher, failures, ended_at, open_pipe = None, 0, None, True
     problem = ""
     session = last_session(directory)
     while (directory / "journal").is_dir():  # until the run is deleted
@@ -104,6 +104,7 @@ def send_until_end(directory: Path, end_of_run: int) -> bool:
                 save_kill_evidence(directory)
         begin = time.process_time()
         try:
+            publisher = publisher or Publisher(directory, created=created)
             published = publisher.send(again=False)
             failures = 0
             if published.status.status != RUNNING:

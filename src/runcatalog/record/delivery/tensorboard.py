@@ -13,6 +13,8 @@ import socket
 import struct
 import time
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 
 from runcatalog.record.journal.metrics import Point
@@ -50,10 +52,16 @@ class EventFile:
         self._file = temporary.open("wb", buffering=0)
         version = _field(3, b"brain.Event:2")
         self._add(_double(1, time.time()) + version)
-        for point in points:
-            self.append(point.time, point.step, {point.name: point.value})
-        self.flush()
-        os.rename(temporary, directory / name)
+        try:
+            # What was logged in one call is one event again.
+            for (at, step), logged in groupby(points, key=lambda point: point[:2]):
+                self.append(at, step, {point.name: point.value for point in logged})
+            self.flush()
+            os.rename(temporary, directory / name)
+        except BaseException:
+            self._file.close()
+            temporary.unlink(missing_ok=True)
+            raise
         for path in old:
             path.unlink(missing_ok=True)
 
@@ -96,6 +104,7 @@ def _float32(value: float) -> float:
     return value if abs(value) <= 3.4028234663852886e38 or value != value else value * float("inf")
 
 
+@lru_cache
 def _varint(value: int) -> bytes:
     value &= 0xFFFFFFFFFFFFFFFF
     out = bytearray()

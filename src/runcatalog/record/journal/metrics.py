@@ -101,6 +101,9 @@ class MetricsFile:
             ValueError: MLflow would reject a name, or a step is not a non-negative integer.
         """
         step = checked_step(step)
+        # Before the line, since it is not in the file yet; steps that grow need no index of all points.
+        if self._index is None and any(step <= self._last.get(name, -1) for name in metrics):
+            self._load()
         new = {name: value for name, value in metrics.items() if self._is_new(name, step, value)}
         if new:
             values = {
@@ -129,13 +132,11 @@ class MetricsFile:
         last = self._last.get(name)
         if last is None:
             _check_name(name)
-        if last is None or step > last:  # the common case, which needs no index of all points
+        if last is None or step > last:
             self._last[name] = step
             if self._index is not None:
                 self._index[name, step] = value
             return True
-        if self._index is None:
-            self._load()
         assert self._index is not None
         if (name, step) not in self._index:
             self._index[name, step] = value

@@ -7,8 +7,9 @@ import re
 import socket
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from runcatalog.record.config import Config
 from runcatalog.record.errors import UserError
@@ -78,8 +79,12 @@ def locate(config: Config) -> tuple[Path, str]:
     return directory, guild_id if re.fullmatch("[0-9a-f]{32}", guild_id) else uuid.uuid4().hex
 
 
-def start_session(directory: Path) -> Session:
+def start_session(directory: Path, flags: Mapping[str, Any] | None = None) -> Session:
     """Append a start to ``sessions.jsonl``; the caller ensures that no other session is running.
+
+    Args:
+        directory: The run's directory.
+        flags: Flags, by name, that differ from those of the run's first start.
 
     Raises:
         OSError: The file cannot be written.
@@ -109,6 +114,8 @@ def start_session(directory: Path) -> Session:
     }
     if moved := environment.moved_facts(read_json(directory / "journal" / "run.json")):
         line["moved"] = moved
+    if flags:
+        line["flags"] = dict(flags)
     append_line(path, line)
     return session
 

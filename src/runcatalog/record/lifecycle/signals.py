@@ -7,7 +7,6 @@ import ctypes
 import errno
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -168,9 +167,11 @@ class Signals:
             yield
         finally:
             self._depth -= 1
-            if self._pending and not self._depth and sys.exc_info()[0] is None:
-                pending, self._pending = self._pending, None
-                raise pending
+        if (
+            self._pending and not self._depth
+        ):  # not after an exception in the block, which is the end
+            pending, self._pending = self._pending, None
+            raise pending
 
     def end_if_warned(self) -> None:
         """Raise Killed if SIGUSR1 has arrived; called after a checkpoint."""

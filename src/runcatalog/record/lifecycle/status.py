@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 from runcatalog.record.digest import metrics_digest
 from runcatalog.record.journal import METRICS, SESSIONS
-from runcatalog.record.journal.damage import damage_of, is_session
+from runcatalog.record.journal.damage import damage_of
 from runcatalog.record.journal.files import read_json, write_json
 from runcatalog.record.journal.lines import read_lines
 from runcatalog.record.journal.metrics import Point, metrics_digest_of
+from runcatalog.record.journal.sessions import last_session
 from runcatalog.record.lifecycle import crash, out_of_memory
 from runcatalog.record.lifecycle.process import boot_id, is_alive, pid_namespace
 from runcatalog.record.lifecycle.signals import (
@@ -64,7 +65,8 @@ def status_of(run_dir: str | os.PathLike[str]) -> Status:
         path = directory / "journal" / SESSIONS
         raise FileNotFoundError(f"{path}: {damage_of(path).text() or 'no run was started here'}")
     result = read_json(directory / "result.json")
-    if result and result.get("session") == session["session"]:
+    is_whole = result is not None and result.keys() >= {"status", "reason", "ended"}
+    if is_whole and result.get("session") == session["session"]:
         return Status(result["status"], result["reason"], result["ended"])
     here = _is_this_kernel(session)
     if here and is_alive(session["pid"], session.get("pid_started", -1)):
@@ -111,15 +113,6 @@ def save_kill_evidence(run_dir: Path) -> None:
     path = run_dir / "journal" / "traces.json"
     if session and _is_this_kernel(session) and not _traces(run_dir, session):
         write_json(path, {"session": session["session"], "oom": out_of_memory.evidence(session)})
-
-
-def last_session(directory: Path) -> dict[str, Any] | None:
-    """Return the newest entry of ``sessions.jsonl`` that is not damaged, or None."""
-    session = None
-    for line, _ in read_lines(directory / "journal" / SESSIONS):
-        if is_session(line):
-            session = line
-    return session
 
 
 def heartbeat(directory: Path, session: dict[str, Any]) -> int:

@@ -40,11 +40,11 @@ def summary_line(
     if result is None:
         return (KILLED if killed else "") + " ".join(reason.split())
     objective = result.get("objective") or {}
-    value = objective.get("value")
-    if not objective.get("name") or not isinstance(value, int | float):
+    value = _value(objective)
+    if not objective.get("name") or value is None:
         return ""
     rate = objective.get("kind") == "rate" and math.isfinite(value)
-    amount = f"{100 * value:.12g} %" if rate else repr(float(value))
+    amount = f"{100 * value:.12g} %" if rate else repr(value)
     parts = [f"{objective['name']} {amount}"]
     if isinstance(objective.get("count"), int):
         parts.append(f"of {objective['count']}")
@@ -71,10 +71,13 @@ def sentence(result: Mapping[str, Any] | None) -> str:
     if summary := " ".join(str(result.get("summary") or "").split()):
         return summary
     objective = result.get("objective") or {}
-    if not objective.get("name") or not isinstance(objective.get("value"), int | float):
+    value = _value(objective)
+    if not objective.get("name") or value is None:
         return "finished, with no result"
     outcomes = outcomes_of(result)
-    text = f"{objective_text(objective, objective['value'])}{after(objective)}{_own_interval(objective, outcomes)}"
+    text = (
+        f"{objective_text(objective, value)}{after(objective)}{_own_interval(objective, outcomes)}"
+    )
     others = objective.get("also")
     for other in others if isinstance(others, list) else [others]:
         # The result is written already: a number that is none is left out, as in the catalog's row.
@@ -83,6 +86,13 @@ def sentence(result: Mapping[str, Any] | None) -> str:
                 f"; {objective_text(other, float(other['value']))}{_own_interval(other, outcomes)}"
             )
     return text
+
+
+def _value(objective: Mapping[str, Any]) -> float | None:
+    """Return the objective's value, which is a text in result.json if it is not finite; None without one."""
+    value = objective.get("value")
+    is_number = isinstance(value, int | float) or value in ("NaN", "Infinity", "-Infinity")
+    return float(value) if is_number else None
 
 
 def _as_it_is(text: str, limit: int) -> str:
@@ -150,7 +160,8 @@ def parse(line: str) -> dict[str, Any] | None:
         return None
     try:
         value = float(match["value"])
-    except ValueError:
+        count, at = (match[name] and int(match[name]) for name in ("count", "at"))
+    except ValueError:  # int takes at most 4300 digits
         return None
     objective: dict[str, Any] = {
         "name": match["name"],
@@ -158,17 +169,16 @@ def parse(line: str) -> dict[str, Any] | None:
         "kind": "rate" if match["rate"] else "mean",
         "goal": "min" if match["less"] else "max",
     }
-    if match["count"]:
-        objective["count"] = int(match["count"])
-    if match["at"]:
-        position = int(match["at"])
-        axis = match["axis"] if position == 1 else match["axis"].removesuffix("s")
-        objective |= {"at": position, "axis": axis}
+    if count is not None:
+        objective["count"] = count
+    if at is not None:
+        axis = match["axis"] if at == 1 else match["axis"].removesuffix("s")
+        objective |= {"at": at, "axis": axis}
     result: dict[str, Any] = {"objective": objective}
     variant = dict(part.split(" ", 1) for part in tail if " " in part)
     if "task_id" in variant:
         task = variant.pop("task_id")
-        result["task_id"] = int(task) if task.isdigit() else task
+        result["task_id"] = int(task) if re.fullmatch("[0-9]{1,18}", task) else task
     return result | ({"variant": variant} if variant else {})
 
 

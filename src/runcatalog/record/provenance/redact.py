@@ -253,7 +253,7 @@ def still_hidden(now: str, before: str) -> str:
     if HIDDEN not in before or not now:
         return now
     shown = before.split(HIDDEN)
-    if re.fullmatch(".+".join(map(re.escape, shown)), now, re.DOTALL):
+    if _is_sequence(now, shown):
         return before
     # The text has changed elsewhere too: hide the parts with the same context.
     for number, (left, right) in enumerate(itertools.pairwise(shown)):
@@ -263,6 +263,18 @@ def still_hidden(now: str, before: str) -> str:
         hidden = f"({begin}{before_it}).+?(?={after_it}{end})"
         now = re.sub(hidden, lambda match: match[1] + HIDDEN, now, count=1, flags=re.DOTALL)
     return now
+
+
+def _is_sequence(text: str, parts: list[str]) -> bool:
+    """Return whether a text is these parts, at least two, with at least one character between any two."""
+    first, *middle, last = parts
+    end = len(first)
+    for part in middle:
+        begin = text.find(part, end + 1)
+        if begin < 0:
+            return False
+        end = begin + len(part)
+    return text.startswith(first) and text.endswith(last) and end < len(text) - len(last)
 
 
 def is_hidden(value: Any, shown: Any) -> bool:

@@ -22,7 +22,7 @@ from runcatalog.record.digest import file_digest
 from runcatalog.record.errors import UserError
 from runcatalog.record.journal.damage import damage_before
 from runcatalog.record.journal.files import read_json, sync_directory, write_json
-from runcatalog.record.journal.metrics import changes_since
+from runcatalog.record.journal.metrics import changes_since, checked_step
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 WEIGHTS, STATE, MANIFEST = "weights.safetensors", "state.pt", "checkpoint.json"
 PLAIN_STATE = "state.json"  # instead of STATE where torch is not installed
 _ARRAY = "__ndarray__"
+_PLAIN = (str, bytes, bool, int, float, complex)  # not their subclasses, which are pickled by name
+_UNUSABLE = ".unusable"  # after the name of a checkpoint that a resumed run could not load
 # Errors of torch for files of another format, and of unpacking unexpected content.
 _DAMAGES = (RuntimeError, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError)
 
@@ -80,8 +82,10 @@ def save_checkpoint(
 
     Raises:
         TypeError: The state contains a type that ``weights_only=True`` cannot load.
+        ValueError: The step is not a whole number from 0 on.
     """
-    path = folder / f"{int(step):08d}"
+    step = checked_step(step)
+    path = folder / f"{step:08d}"
     temporary = folder / f".writing-{path.name}-{os.getpid()}"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -94,7 +98,7 @@ def save_checkpoint(
         files = {name: file_digest(temporary / name) for name in names}
         for name in files:
             _sync_file(temporary / name)
-        manifest = {"step": int(step), "created": int(time.time() * 1000), "files": files}
+        manifest = {"step": step, "created": int(time.time() * 1000), "files": files}
         manifest |= {"run": run_id} | ({"metrics": dict(metrics)} if metrics else {})
         write_json(temporary / MANIFEST, manifest)
         with commit():
@@ -105,12 +109,14 @@ def save_checkpoint(
                 os.rename(path, replaced)
             os.rename(temporary, path)
             sync_directory(folder)
+            shutil.rmtree(folder / f"{path.name}{_UNUSABLE}", ignore_errors=True)
             if replaced.exists():
                 os.rename(replaced, temporary)
                 shutil.rmtree(temporary, ignore_errors=True)
             if keep is not None:
                 for old in checkpoints_in(folder)[max(keep, 1) :]:
-                    shutil.rmtree(old, ignore_errors=True)
+                    if old != path:
+                        shutil.rmtree(old, ignore_errors=True)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -214,12 +220,29 @@ def find_checkpoint(path: str | os.PathLike[str], step: int | None = None) -> Pa
     return checkpoints[0]
 
 
-def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """Return the newest complete checkpoint, or None."""
+def newest_checkpoint(
+    folder: Path, skip: Callable[[Path, UserError], None] = lambda path, error: None
+) -> Checkpoint | None:
+    """Return the newest checkpoint that can be loaded, or None.
+
+    Args:
+        folder: The run's ``checkpoints`` folder.
+        skip: Called with each newer one and the reason why it cannot be loaded.
+    """
     for path in checkpoints_in(folder):
-        with contextlib.suppress(UserError):
+        try:
             return _load(path)
+        except UserError as error:
+            skip(path, error)
     return None
+
+
+def put_aside(path: Path) -> Path:
+    """Rename a checkpoint that cannot be loaded, so that later ones of lower steps are the newest; return its path."""
+    aside = path.with_name(f"{path.name}{_UNUSABLE}")
+    shutil.rmtree(aside, ignore_errors=True)
+    os.rename(path, aside)
+    return aside
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
@@ -317,17 +340,19 @@ def _pack(value: Any, where: str) -> Any:
     import numpy as np
     import torch
 
-    if isinstance(value, torch.Tensor | torch.dtype | str | bytes | bool | int | float | None):
-        return value.detach() if isinstance(value, torch.Tensor) else value
-    if isinstance(value, np.generic):
-        return value.item()
+    if isinstance(value, np.generic):  # before float, which np.float64 is too
+        value = value.item()
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    if value is None or type(value) in _PLAIN or isinstance(value, torch.dtype):
+        return value
     if isinstance(value, np.ndarray):
         try:
             return {_ARRAY: torch.from_numpy(np.ascontiguousarray(value).reshape(value.shape))}
         except TypeError:
             raise TypeError(f"{where}: arrays of {value.dtype} cannot be saved") from None
     if isinstance(value, Mapping):
-        return {key: _pack(item, f"{where}[{key!r}]") for key, item in value.items()}
+        return {_pack(k, where): _pack(item, f"{where}[{k!r}]") for k, item in value.items()}
     if isinstance(value, list | tuple):
         items = [_pack(item, f"{where}[{i}]") for i, item in enumerate(value)]
         return items if isinstance(value, list) else tuple(items)
@@ -348,10 +373,10 @@ def _pack_plain(value: Any, where: str) -> Any:
     """Convert a value for JSON, mappings to objects with the type as their only key; inverse of `_unpack_plain`."""
     import numpy as np
 
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, np.generic):
-        return value.item()
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode()}
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":

@@ -39,6 +39,16 @@ def test_first_write_wins_with_exact_values(tmp_path_factory, writes):
     assert read == expected
 
 
+def test_the_first_write_also_wins_beside_a_new_point_of_its_line(tmp_path):
+    file = MetricsFile(tmp_path / "metrics.jsonl")
+    file.append(0, 1, {"a": 1.0, "b": 1.0})
+    file.append(0, 5, {"b": 5.0})
+    assert file.append(0, 3, {"a": 2.0, "b": 3.0}) == {"a": 2.0, "b": 3.0}
+    assert file.append(0, 3, {"a": 7.0}) == {}
+    file.close()
+    assert [p.value for p in read_points(file.path) if (p.name, p.step) == ("a", 3)] == [2.0]
+
+
 def test_an_incomplete_last_line_is_ignored(tmp_path):
     whole = tmp_path / "whole.jsonl"
     file = MetricsFile(whole)
@@ -120,6 +130,18 @@ def test_tensorboard_reads_the_scalars(tmp_path):
         assert (time, value) == (point.time / 1000, pytest.approx(point.value, rel=1e-7))
     assert math.isnan(read["loss", 5][1])
     assert read["return", 5][1] == math.inf
+
+
+def test_a_line_of_the_journal_is_one_event(tmp_path):
+    metrics = MetricsFile(tmp_path / "metrics.jsonl")
+    for step in range(3):
+        metrics.append(1000, step, {"loss": 0.5, "return": step})
+    metrics.close()
+    EventFile(tmp_path, read_points(metrics.path)).close()
+    (path,) = tmp_path.glob("*tfevents*")
+    events = [event for event in EventFileLoader(str(path)).Load() if event.HasField("summary")]
+    read = [{value.tag: _scalar(value) for value in event.summary.value} for event in events]
+    assert read == [{"loss": 0.5, "return": step} for step in range(3)]
 
 
 def _scalar(value):

@@ -13,11 +13,17 @@ import pytest
 
 import ends_table
 from runcatalog import record
-from runcatalog.record.journal.files import read_json
+from runcatalog.record.errors import Killed
+from runcatalog.record.journal.files import read_json, write_json
 from runcatalog.record.journal.lines import append_line
 from runcatalog.record.journal.metrics import read_points
 from runcatalog.record.lifecycle.process import boot_id, process_state
-from runcatalog.record.lifecycle.signals import end_from_exception, end_from_exit_status
+from runcatalog.record.lifecycle.signals import (
+    GONE,
+    Signals,
+    end_from_exception,
+    end_from_exit_status,
+)
 from runcatalog.record.lifecycle.status import elapsed, last_session, status_of
 
 ENDS = ends_table.rows()
@@ -71,6 +77,41 @@ def test_signals(toy, wait_until, number, case):
     assert process.returncode == -number
     ends_table.check(case, *ended(toy))
     assert errors == ""
+
+
+@pytest.mark.parametrize("file", [".metrics.jsonl.new", ".events.out.writing", "reserve"])
+def test_a_signal_while_a_continued_run_opens_is_its_end(project, capfd, file):
+    with record.start(record.Config(), study="toy") as run:
+        run.log({"loss": 1.0}, 1)
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            sys.addaudithook(_terminate_at(file))
+            with record.start(record.Config(resume=str(run.directory)), study="toy"):
+                pass
+        except Killed:
+            code = 2 if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL else 3
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    assert status_of(run.directory)[:2] == ("KILLED", "SIGTERM")
+    assert read_json(run.directory / "result.json")["session"] == 2
+    assert f"--resume {run.directory}" in capfd.readouterr().out
+    left = {path.name for path in run.directory.rglob("*")}
+    assert not left & {"reserve", "crash.txt", ".metrics.jsonl.new"}
+    assert not [name for name in left if name.startswith(".events")]
+
+
+def _terminate_at(file):
+    """Return an audit hook that sends this process SIGTERM when it first opens a file of that name."""
+    sent = []
+
+    def hook(event, arguments):
+        if event == "open" and not sent and file in str(arguments[0]):
+            sent.append(os.kill(os.getpid(), signal.SIGTERM))
+
+    return hook
 
 
 def test_sigkill_leaves_no_result_and_is_still_reported(toy, wait_until):
@@ -172,6 +213,49 @@ def test_a_clock_that_is_set_moves_no_duration(project, monkeypatch, jump):
     assert last_session(run.directory)["started"] >= written["ended"]
     assert continued["ended"] >= written["ended"]
     assert written["wall_seconds"] <= continued["wall_seconds"] < 600
+
+
+def test_a_signal_during_a_write_in_an_except_block_ends_the_run_after_the_write():
+    signals = Signals()
+    signals.install()
+    try:
+        raise KeyError
+    except KeyError:
+        with pytest.raises(Killed), signals.deferred():
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signals.restore()
+
+
+def test_a_signal_during_a_write_that_fails_does_not_hide_the_failure():
+    signals = Signals()
+    signals.install()
+
+    def write():
+        with signals.deferred():
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise OSError("full")
+
+    try:
+        with pytest.raises(OSError, match="full"):
+            write()
+    finally:
+        signals.restore()
+
+
+@pytest.mark.parametrize("result", [{"session": 1}, {"session": 1, "status": "FINISHED"}])
+def test_an_incomplete_result_is_none(project, result):
+    with record.start(record.Config(), study="toy") as run:
+        run.finish({})
+    write_json(run.directory / "result.json", result)
+    assert status_of(run.directory)[:2] == ("RUNNING", "")  # this process still lives
+    session = last_session(run.directory) | {"session": 2, "pid_started": 1}
+    append_line(run.directory / "journal" / "sessions.jsonl", session)
+    write_json(run.directory / "result.json", result | {"session": 2})
+    assert status_of(run.directory)[:2] == ("KILLED", GONE)
+    with record.start(record.Config(resume=str(run.directory)), study="toy") as again:
+        again.finish({})
+    assert status_of(run.directory).status == "FINISHED"
 
 
 def test_the_death_of_a_forked_worker_does_not_end_the_run(project, monkeypatch):

@@ -46,6 +46,31 @@ def test_round_trip(objective, value, at, variant):
 
 
 @pytest.mark.parametrize(
+    ("value", "text"),
+    [("NaN", "NaN"), ("Infinity", "∞"), ("-Infinity", "−∞"), (float("nan"), "NaN")],
+)
+@pytest.mark.parametrize("kind", ["mean", "rate"])
+def test_a_result_that_is_not_finite_is_one(value, text, kind):
+    """In result.json such a number is a text."""
+    objective = {"name": "loss", "value": value, "kind": kind, "at": 3, "axis": "update"}
+    assert text in outcome.sentence({"objective": objective})
+    assert "after 3 updates" in outcome.sentence({"objective": objective})
+    parsed = outcome.parse(outcome.summary_line({"objective": objective}))
+    assert repr(parsed["objective"]["value"]) == repr(float(value))
+    assert "no result" in outcome.sentence({"objective": objective | {"value": "none"}})
+
+
+@pytest.mark.parametrize("task", ["²", "٣", "9" * 5000])
+def test_a_task_that_is_no_short_number_is_a_text(task):
+    assert outcome.parse(f"loss 0.5; task_id {task}")["task_id"] == task
+
+
+def test_a_count_of_thousands_of_digits_is_no_result():
+    assert outcome.parse(f"loss 0.5 of {'9' * 5000}") is None
+    assert outcome.parse(f"loss 0.5 after {'9' * 5000} updates") is None
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "",

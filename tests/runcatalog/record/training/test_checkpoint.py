@@ -1,5 +1,6 @@
 """Checkpoints: bit-exact round trip, atomic writes, no unpickling of code."""
 
+import enum
 import itertools
 import os
 import signal
@@ -45,6 +46,27 @@ def test_round_trip(tmp_path):
     assert torch.load(tmp_path / "00000007" / "state.pt", weights_only=True)
 
 
+@pytest.mark.parametrize(
+    "value", [np.float64(0.1), np.str_("a"), np.bytes_(b"a"), np.bool_(True), np.complex128(1j)]
+)
+def test_a_numpy_scalar_in_the_state_is_loaded_as_a_plain_value(tmp_path, value):
+    save_checkpoint(tmp_path, 1, {}, {"value": value, "by_value": {value: 1}})
+    state = record.load_checkpoint(tmp_path).state
+    assert state == {"value": value.item(), "by_value": {value.item(): 1}}
+    assert type(state["value"]) is type(value.item())
+
+
+class Phase(enum.IntEnum):
+    FIRST = 1
+
+
+@pytest.mark.parametrize("value", [Phase.FIRST, np.longdouble(1), {Phase.FIRST: 1}])
+def test_a_state_that_could_not_be_loaded_is_not_saved(tmp_path, value):
+    with pytest.raises(TypeError, match=r"state\['value'\]"):
+        save_checkpoint(tmp_path, 1, {}, {"value": value})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_state_that_could_run_code_is_refused_without_leftovers(tmp_path):
     with pytest.raises(TypeError, match=r"state\['f'\]"):
         save_checkpoint(tmp_path, 1, {"a": torch.ones(1)}, {"f": os.system})
@@ -55,6 +77,21 @@ def test_only_the_newest_remain(tmp_path):
     for step in range(6):
         save_checkpoint(tmp_path, step, {"a": torch.tensor([step])}, {}, keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["00000004", "00000005"]
+
+
+def test_a_checkpoint_below_damaged_ones_is_kept(tmp_path):
+    for step in (8, 9):
+        save_checkpoint(tmp_path, step, {"a": torch.tensor([step])}, {})
+        (tmp_path / f"{step:08d}" / "state.pt").write_bytes(b"")
+    saved = save_checkpoint(tmp_path, 3, {"a": torch.tensor([3])}, {}, keep=2)
+    assert record.load_checkpoint(saved).step == newest_checkpoint(tmp_path).step == 3
+
+
+@pytest.mark.parametrize("step", [-1, 1.5])
+def test_a_step_under_which_no_checkpoint_would_be_found_is_refused(tmp_path, step):
+    with pytest.raises(ValueError, match="a whole number from 0 on"):
+        save_checkpoint(tmp_path, step, {}, {})
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("change", range(8))
