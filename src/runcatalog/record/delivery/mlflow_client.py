@@ -267,6 +267,10 @@ def one_line_errors(uri: str, run: str = "") -> Iterator[None]:
                 f"{sqlite_path(uri) or shown(uri)} is damaged ({text}): move it away, then `catalog sync && catalog "
                 "import` make a new one from the runs and the records"
             )
+        elif "disk is full" in text:
+            answered = (
+                f"{sqlite_path(uri) or shown(uri)} cannot be written, its disk is full ({text})"
+            )
         if _is_of_server(error):
             raise MlflowError(answered) from error
         if run and (code == "INTERNAL_ERROR" and error.__cause__ is None):
