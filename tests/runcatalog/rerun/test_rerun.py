@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from runcatalog.cli import rerun
+from runcatalog.model.errors import CatalogError
 from runcatalog.rerun.checkout import checked_out
 from runcatalog.rerun.outcome import Outcome, compare
 from runcatalog.rerun.rerun import Repeater
@@ -164,6 +165,16 @@ def test_two_checkouts_of_a_commit_are_separate(recorded, tmp_path):
     with checked_out(root, recorded.commit, tmp_path):
         assert len(list(tmp_path.iterdir())) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_commit_that_git_cannot_check_out_is_an_error_with_its_reason(recorded, tmp_path):
+    (tmp_path / "file").touch()
+    reason = "git cannot check .* out into .*: fatal: .*Not a directory"
+    with (
+        pytest.raises(CatalogError, match=reason),
+        checked_out(recorded.root, recorded.commit, tmp_path / "file"),
+    ):
+        pass
 
 
 def test_a_run_that_starts_from_another_is_repeated_with_that_one(recorded):
