@@ -26,7 +26,6 @@ def rerun(options: argparse.Namespace) -> int:
     """catalog rerun"""
     from runcatalog.guild.runs import guild_home
     from runcatalog.model.record_files import by_digits, committed, write_all
-    from runcatalog.pages.tables.page_data import with_intervals
     from runcatalog.rerun.rerun import Repeater
     from runcatalog.sync.sync import project_lock
 
@@ -45,10 +44,9 @@ def rerun(options: argparse.Namespace) -> int:
     if options.check:
         selected = []
     agree = True
-    shown = with_intervals(selected, project.intervals())
-    for record, with_interval in zip(selected, shown, strict=True):
+    for record in selected:
         try:
-            outcome = repeater.repeat(with_interval)
+            outcome = repeater.repeat(record)
         except CatalogError as error:
             if str(error) not in problems:
                 problems.append(str(error))
@@ -83,9 +81,9 @@ def add(commands: Commands) -> None:
         "repeat recorded runs at their commits, and compare",
         "A run's commit is checked out into .cache/rerun, and its operation is run there with every flag of its "
         "record and the packages of this environment. The line says whether all bits are equal (digests of the "
-        "weights and of the metrics), and otherwise whether the value is in the record's 95 % interval; it is added "
-        "to the record, and `catalog render` lists it. Runs that a run starts from are taken from this machine's "
-        "Guild home or experiments/weights. Exit status: 0 if all agree, 1 if not.",
+        "weights and of the metrics), and otherwise whether the 95 % interval of the difference of both values "
+        "contains 0; it is added to the record, and `catalog render` lists it. Runs that a run starts from are taken "
+        "from this machine's Guild home or experiments/weights. Exit status: 0 if all agree, 1 if not.",
         "catalog rerun 7623993d e6fd5d22\ncatalog rerun --check 7623993d      can it be repeated here?",
     )
     sub.add_argument("-q", "--quiet", action="store_true", help="do not print a line per start")

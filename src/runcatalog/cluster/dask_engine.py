@@ -33,6 +33,7 @@ METRIC = "runcatalog"  # name under which the scheduler holds a worker's descrip
 WAIT = "trial_wait"  # name under which the scheduler lets submitters wait for a slot
 _ANSWER = 10.0  # s to wait for an answer of the scheduler
 _CLAIM = 300.0  # s to wait for the check of a machine
+_DIGESTS = 3600.0  # s to wait until a machine has read all files of a run
 T = TypeVar("T")
 
 
@@ -153,8 +154,8 @@ class DaskEngine:
         asked = [[os.fsencode(w.name), w.offset, w.check, w.stamp] for w in wanted]
         answer = _checked(
             self._patiently(
-                place, "trial_poll", run=run, attempt=attempt, wanted=asked, printed=list(printed),
-                digests=digests,
+                place, "trial_poll", _DIGESTS if digests else 0.0, run=run, attempt=attempt,
+                wanted=asked, printed=list(printed), digests=digests,
             )
         )  # fmt: skip
         found = {os.fsdecode(name): tuple(stamp) for name, stamp in answer.pop("files").items()}
@@ -177,15 +178,27 @@ class DaskEngine:
         self._call(place.address, "trial_release", _ANSWER, run=run, attempt=attempt)
 
     def drain(self, place: Place, reason: str) -> None:
-        """Let a worker take no more attempts; with reason "" it takes them again."""
+        """Let a worker take no more attempts; with reason "" it takes them again.
+
+        Raises:
+            EngineError: The worker does not answer.
+        """
         self._call(place.address, "trial_drain", _ANSWER, reason=reason)
 
     def end(self, place: Place) -> None:
-        """End a worker; its attempts go on elsewhere."""
+        """End a worker; its attempts go on elsewhere.
+
+        Raises:
+            EngineError: The worker does not answer.
+        """
         self._call(place.address, "trial_end", _ANSWER)
 
     def workers(self) -> list[dict[str, Any]]:
-        """See `Engine.workers`; each is as it was at its last heartbeat, a second ago."""
+        """See `Engine.workers`; each is as it was at its last heartbeat, a second ago.
+
+        Raises:
+            EngineError: The scheduler does not answer.
+        """
         try:
             identity = self._call(self._settings.scheduler, "identity", _ANSWER)
         except MachineLost as error:
@@ -209,16 +222,23 @@ class DaskEngine:
         self._remotes.pop(address).close_comms()
         await asyncio.sleep(0)
 
-    def _patiently(self, place: Place, call: str, **arguments: Any) -> Any:
+    def _patiently(self, place: Place, call: str, seconds: float = 0.0, **arguments: Any) -> Any:
         """Call a worker until it answers.
+
+        Args:
+            place: The worker.
+            call: The function.
+            seconds: How long its work may take, where that is longer than `lost_after`.
+            **arguments: Its arguments.
 
         Raises:
             MachineLost: It has not answered for `lost_after` seconds.
         """
         until = time.monotonic() + self._settings.lost_after
+        longest = max(seconds, self._settings.lost_after)
         while True:
             try:
-                return self._call(place.address, call, self._settings.lost_after, **arguments)
+                return self._call(place.address, call, longest, **arguments)
             except MachineLost:
                 if time.monotonic() >= until:
                     raise
@@ -238,8 +258,9 @@ class DaskEngine:
     ) -> Any:
         """See `_call`."""
         if address not in self._remotes:
+            connecting = min(seconds, max(_ANSWER, self._settings.lost_after))
             self._remotes[address] = self._rpc(
-                address, timeout=seconds, connection_args=self._connection
+                address, timeout=connecting, connection_args=self._connection
             )
         remote: Callable[..., Coroutine[Any, Any, Any]] = getattr(self._remotes[address], call)
         try:

@@ -99,8 +99,7 @@ class Proxy:
         self._look_up()
         losses = 0
         while True:
-            job = self._job()
-            place = self._place(job)
+            place = self._place(self._job())  # whose archive is not kept while it runs
             self._write_state(place=asdict(place))
             _say(
                 f"on {place.machine}" + (f", attempt {self._attempt}" if self._attempt > 1 else "")
@@ -186,9 +185,15 @@ class Proxy:
                 self._engine.stop(place, self._run, self._attempt, number)
                 passed += 1
             wanted = mirror.wanted(look) if look else []
-            has_ended = look is not None and look.code is not None
+            # The machine reads all files for that: only once the run has ended and nothing else is missing.
+            digests = (
+                look is not None
+                and look.code is not None
+                and not (look.output or look.errors)
+                and all(each.name in unread for each in wanted)
+            )
             look = self._engine.poll(
-                place, self._run, self._attempt, wanted, printed.known, has_ended
+                place, self._run, self._attempt, wanted, printed.known, digests
             )
             mirror.take(look.pieces)
             printed.take(look, self._paths_here(look.paths))
@@ -215,7 +220,7 @@ class Proxy:
             if look.code is None:
                 known = time.monotonic() - begin
                 self._sleep(min(self._settings.poll, max(_FIRST_POLL, known * _POLL_SHARE)))
-            elif has_ended and not (look.output or look.errors):
+            elif digests and not (look.output or look.errors):
                 if not (different := mirror.forget_different(look.digests)):
                     return look
                 repeated += 1

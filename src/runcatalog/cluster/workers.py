@@ -48,6 +48,7 @@ def start(
 
     Raises:
         UserError: It ends at once, has no certificate, or would run as root.
+        EngineError: It runs already, and the scheduler or it does not answer.
     """
     if not engines.NAME.fullmatch(name):
         raise UserError(f"{name!r} is no name of a machine: letters, digits, _, - and .")
@@ -114,7 +115,8 @@ def stop(settings: engines.Settings, name: str) -> str:
     """Stop the scheduler or a worker; its runs go on elsewhere.
 
     Raises:
-        UserError: It does not run, or does not end.
+        UserError: The scheduler knows no such worker, or the process does not end.
+        EngineError: The scheduler or the worker does not answer.
     """
     folder = scratch_of(settings.scratch, name)
     if state := is_alive(folder):
@@ -141,7 +143,8 @@ def drain(settings: engines.Settings, name: str, reason: str) -> str:
     """Let a worker take no more runs; those that it has go on.
 
     Raises:
-        UserError: There is no such worker.
+        UserError: The scheduler knows no such worker.
+        EngineError: The scheduler or the worker does not answer.
     """
     engine = DaskEngine(settings)
     try:

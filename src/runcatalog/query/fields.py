@@ -187,8 +187,10 @@ def _number_test(
 
 
 def _date_test(symbol: str, value: str, fail: Callable[[str], NoReturn]) -> Predicate:
+    if symbol == "~":
+        fail("~ looks for text, started is a date (UTC) (= != < <= > >=)")
     interval = _interval(value)
-    if interval is None or symbol == "~":
+    if interval is None:
         fail(f"{value}: a date (UTC) is expected, as 2026-11, 2026-11-21 or '2026-11-21 10:30'")
     begin, end = interval
     if symbol in ("<", ">="):

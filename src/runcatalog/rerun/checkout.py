@@ -18,12 +18,12 @@ def full_id(root: Path, commit: str) -> str:
         CatalogError: The project is not in a git repository, or the repository lacks the commit.
     """
     full = _git(root, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
-    if full is None:
+    if full.returncode:
         raise CatalogError(
             f"commit {commit[:12]} is not in this repository "
             "(a shallow clone gets it with `git fetch --unshallow`)"
         )
-    return full
+    return full.stdout.strip()
 
 
 @contextlib.contextmanager
@@ -39,15 +39,18 @@ def checked_out(root: Path, commit: str, folder: Path) -> Iterator[Path]:
         The project's folder in the worktree.
 
     Raises:
-        CatalogError: The project is not in a git repository, or the repository lacks the commit.
+        CatalogError: The project is not in a git repository, the repository lacks the commit, or git cannot write
+            its files.
     """
     full = full_id(root, commit)
-    inside = _git(root, "rev-parse", "--show-prefix") or ""
+    inside = _git(root, "rev-parse", "--show-prefix").stdout.strip()
     _remove_abandoned(root, folder)
     tree = folder / f"{full[:12]}-{os.getpid()}"  # another process may have checked it out, too
     _git(root, "worktree", "remove", "--force", str(tree))
-    if _git(root, "worktree", "add", "--detach", "--force", str(tree), full) is None:
-        raise CatalogError(f"git cannot check {commit[:12]} out into {tree}")
+    added = _git(root, "worktree", "add", "--detach", "--force", str(tree), full)
+    if added.returncode:
+        reason = added.stderr.strip().rpartition("\n")[2]
+        raise CatalogError(f"git cannot check {commit[:12]} out into {tree}: {reason}")
     try:
         yield tree / inside
     finally:
@@ -62,7 +65,5 @@ def _remove_abandoned(root: Path, folder: Path) -> None:
             _git(root, "worktree", "remove", "--force", str(tree))
 
 
-def _git(root: Path, *arguments: str) -> str | None:
-    """Return the output of a git command; None if it fails."""
-    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
-    return done.stdout.strip() if done.returncode == 0 else None
+def _git(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)

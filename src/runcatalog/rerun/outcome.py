@@ -1,4 +1,4 @@
-"""What a repeated run says about its record: equal bits, a value in the interval, or a different one."""
+"""What a repeated run says about its record: equal bits, an indistinguishable value, or a different one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from runcatalog.analysis import differences
 from runcatalog.model import statistics, values
 from runcatalog.model.run_record import RunRecord
 from runcatalog.text import markdown
@@ -19,6 +20,7 @@ class Outcome:
     Attributes:
         record: The record.
         value: Objective of the repeated run; None without one.
+        interval: Its 95 % interval; None without one.
         bits: Whether the digests of the final weights and of all metrics are equal; None if the record has none.
         cpu: CPU that the run was repeated on.
         when: Day of the repetition, YYYY-MM-DD.
@@ -27,6 +29,7 @@ class Outcome:
 
     record: RunRecord
     value: float | None
+    interval: tuple[float, float] | None
     bits: bool | None
     cpu: str
     when: str
@@ -34,7 +37,10 @@ class Outcome:
 
     @property
     def agrees(self) -> bool | None:
-        """Whether the value agrees with the record's: equal, or in its 95 % interval; None if that is unknown."""
+        """Whether the value agrees with the record's; None if that is unknown.
+
+        It does if it is equal, or if the 95 % interval of the difference contains 0.
+        """
         recorded = (self.record.objective or {}).get("value")
         if self.bits:
             return True
@@ -43,7 +49,12 @@ class Outcome:
         if self.value == recorded or (math.isnan(self.value) and math.isnan(recorded)):
             return True
         interval = statistics.bounds([self.record.objective or {}])
-        return None if interval is None else interval[0] <= self.value <= interval[1]
+        if interval is None:
+            return None
+        low, high = differences.difference(
+            (recorded, *interval), (self.value, *(self.interval or (self.value, self.value)))
+        )
+        return low <= 0 <= high
 
     def text(self) -> str:
         """Return the outcome in words."""
@@ -54,8 +65,8 @@ class Outcome:
         if self.bits:
             return f"same bits{numbers}"
         words = {
-            True: "other bits, a value in the record's interval",
-            False: "other bits, a value outside the record's interval",
+            True: "other bits, values that are indistinguishable",
+            False: "other bits, values that differ",
             None: "other bits; the record has no interval",
         }
         differing = [f"{name} {both}" for name, both in self.versions.items()]
@@ -76,19 +87,23 @@ class Outcome:
 
 
 def compare(
-    record: RunRecord, facts: Mapping[str, Any], result: Mapping[str, Any], when: str
+    record: RunRecord,
+    repeated: RunRecord,
+    facts: Mapping[str, Any],
+    digest: Mapping[str, str],
+    when: str,
 ) -> Outcome:
     """Compare a repeated run with its record.
 
     Args:
         record: The record.
+        repeated: The record with the repeated run's result.
         facts: The repeated run's `journal/run.json`.
-        result: Its `result.json`.
+        digest: Digests of its weights and metrics.
         when: Day of the repetition, YYYY-MM-DD.
     """
-    digest = {name: text for name, text in (result.get("digest") or {}).items() if text}
-    objective = (result.get("result") or {}).get("objective") or {}
-    value = objective.get("value")
+    objective = repeated.objective
+    known = {name: text for name, text in digest.items() if text}
     now = facts.get("versions") or {}
     versions = {
         name: f"{then}, {now[name]}"
@@ -97,8 +112,9 @@ def compare(
     }
     return Outcome(
         record=record,
-        value=None if value is None else values.number(value),
-        bits=digest == record.digest if record.digest else None,
+        value=objective["value"] if objective else None,
+        interval=statistics.bounds([objective]) if objective else None,
+        bits=known == record.digest if record.digest else None,
         cpu=str(facts.get("host_cpu") or ""),
         when=when,
         versions=versions,

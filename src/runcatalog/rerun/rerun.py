@@ -13,6 +13,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from runcatalog.guild.compat import COMMAND
@@ -21,6 +22,7 @@ from runcatalog.model.project import Project
 from runcatalog.model.run_record import FINISHED, RunRecord
 from runcatalog.model.values import flag_text, is_cut
 from runcatalog.pages.rerun_command import typed
+from runcatalog.pages.tables.page_data import with_intervals
 from runcatalog.record.journal.files import read_json
 from runcatalog.record.output.console import last_line
 from runcatalog.rerun.checkout import checked_out, full_id
@@ -68,7 +70,10 @@ class Repeater:
         directory = self._run(record)
         facts = read_json(directory / "journal" / "run.json") or {}
         result = read_json(directory / "result.json") or {}
-        return compare(record, facts, result, time.strftime("%Y-%m-%d", time.gmtime()))
+        repeated = replace(record, result=result.get("result"))
+        both = with_intervals([record, repeated], self.project.intervals())
+        day = time.strftime("%Y-%m-%d", time.gmtime())
+        return compare(*both, facts, result.get("digest") or {}, day)
 
     def check(self, record: RunRecord) -> None:
         """Raise CatalogError if a run cannot be repeated, with the reason."""

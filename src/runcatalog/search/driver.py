@@ -19,7 +19,7 @@ from runcatalog.guild import elsewhere
 from runcatalog.guild.side_by_side import Started, run_side_by_side
 from runcatalog.guild.side_by_side import stop as stop_processes
 from runcatalog.record.config import note_refusal
-from runcatalog.record.journal.files import read_json, write_json
+from runcatalog.record.journal.files import write_json
 from runcatalog.record.lifecycle.signals import die_with_parent
 from runcatalog.record.output import messages
 from runcatalog.record.output.outcome import write_guild_result
@@ -90,7 +90,6 @@ def run(
     Raises SearchError if the batch's flags, objective or settings are invalid, if another process is running the
     batch, and at the end if no trial succeeded.
     """
-    started = time.time()
     # `mlflow run` creates an MLflow run for the job; it belongs to the search, not to its first trial.
     os.environ.pop("MLFLOW_RUN_ID", None)
     if any(os.getenv(name) for name in ("PRINT_TRIALS", "PRINT_TRIALS_CMD", "SAVE_TRIALS")):
@@ -121,7 +120,7 @@ def run(
     if not done:
         reason = "no trial was run: earlier ones tried every point (use prev-trials=batch)"
         result["summary"] = reason
-    _write_result(batch, result, started, reason)
+    _write_result(batch, result, reason)
     print(_report(batch, result["summary"], done, objective), flush=True)
     if result["objective"] is None:
         reasons = [t.reason for t in done if t.reason]
@@ -413,19 +412,13 @@ def _exact_value(trial: Trial, objective: Objective) -> tuple[str, float]:
     return objective.name, trial.value
 
 
-def _write_result(batch: Any, result: dict[str, Any], started: float, reason: str) -> None:
+def _write_result(batch: Any, result: dict[str, Any], reason: str) -> None:
     """Write the batch's result; `reason` is the reason of a failure, if it failed."""
-    path = Path(batch.dir) / "result.json"
-    before = read_json(path) or {}
-    ended = time.time()
     failed = result["objective"] is None
     content = {
         "status": "FAILED" if failed else "FINISHED",
         "reason": reason if failed else None,
         "result": result,
-        "started": batch.get("initialized", started * 1e6) / 1e6,  # Guild counts microseconds
-        "ended": ended,
-        "wall_seconds": before.get("wall_seconds", 0.0) + ended - started,
     }
-    write_json(path, content)
+    write_json(Path(batch.dir) / "result.json", content)
     write_guild_result(Path(batch.dir), result["summary"])

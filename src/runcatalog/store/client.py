@@ -263,8 +263,9 @@ class Store(Reader):
         return run_id
 
     def update(self, stored: StoredRun, record: RunRecord, tags: dict[str, str]) -> None:
-        """Update a run without metrics to a record, with additional tags."""
+        """Update a run without metrics to a record with the same flags, with additional tags."""
         new_tags = {**tags_of(record), DIGEST: digest(record), **tags}
+        new_tags["mlflow.runName"] = run_name(record)
         self.tag(stored.id, {k: v for k, v in new_tags.items() if stored.tags.get(k) != v})
         self.end(stored, record.status, _end(record))
 

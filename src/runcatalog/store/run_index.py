@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from runcatalog.model.run_record import RUNNING
 from runcatalog.store.client import BATCH_KEY, DIGEST, INCOMPLETE, Store
@@ -100,13 +100,17 @@ class RunIndex:
         """Whether runs have been replaced in MLflow."""
         return bool(self._forgotten)
 
-    def tidy(self) -> None:
-        """Delete batches that were imported from a CSV and whose trials have all been replaced since."""
+    def tidy(self, kept: Collection[str] = ()) -> None:
+        """Delete batches that were imported from a CSV and whose trials have all been replaced since.
+
+        Args:
+            kept: Ids of batches that have got trials since this index was made.
+        """
         self._store.finish_forgetting()
         for run in list(self):
             if run.deleted or not run.own_tags.get("reported_by") or run.run in self._forgotten:
                 continue
-            is_batch = bool((run.record.result or {}).get("batch"))
+            is_batch = bool((run.record.result or {}).get("batch")) and run.run not in kept
             if is_batch and self.trials(run.run) <= self._forgotten:
                 self.forget(run)
 

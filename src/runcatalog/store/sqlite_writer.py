@@ -232,7 +232,8 @@ class Tables:
                     raise sqlite3.IntegrityError(f"experiment {experiment} is no longer in MLflow")
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:  # SQLite itself ends it where the disk is full
+                connection.execute("ROLLBACK")
             raise
         self._ids |= ids
         return [ids[run.run_id] for run in runs]

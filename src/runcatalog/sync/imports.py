@@ -183,7 +183,7 @@ def put_records(
                 index.note_replaced(replaced[record.run])
             place = f"{counts.added} of {len(records)}"
             report_line(f"{place}  {record.id8}  {record.operation}  {record.status}")
-    index.tidy()  # also what an import left that was killed
+    index.tidy({r.batch for r in records})  # also what an import left that was killed
     return counts
 
 

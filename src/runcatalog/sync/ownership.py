@@ -12,6 +12,7 @@ from runcatalog.guild.runs import GuildRun
 from runcatalog.model.declarations import GUILD_FILE
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import Point
+from runcatalog.record.delivery.mlflow_client import sqlite_path
 from runcatalog.record.provenance.environment import git, project_name
 from runcatalog.store.run_rows import Reader, StoredRun
 
@@ -155,5 +156,5 @@ def _names_project(project: Project, is_private: bool, tag: str) -> bool:
 
 
 def _is_private(project: Project, uri: str) -> bool:
-    path = uri.removeprefix("sqlite:///")
-    return path != uri and Path(path).resolve().is_relative_to(project.root.resolve())
+    path = sqlite_path(uri)
+    return path is not None and path.resolve().is_relative_to(project.root.resolve())

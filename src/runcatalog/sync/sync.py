@@ -35,7 +35,7 @@ from runcatalog.record.provenance.redact import still_hidden
 from runcatalog.record.untrusted import inside
 from runcatalog.store.client import BATCH_KEY, DIGEST, INCOMPLETE, Addition, Store
 from runcatalog.store.run_index import RunIndex
-from runcatalog.store.run_rows import StoredRun, digest, mark_tags
+from runcatalog.store.run_rows import StoredRun, digest, mark_tags, params_of
 from runcatalog.store.sqlite_writer import RunExists
 from runcatalog.sync.ownership import PROJECT, GuildHome, own_ids
 from runcatalog.text import markdown
@@ -398,10 +398,11 @@ class Sync:
         changed = any(stored.tags.get(name) != value for name, value in new_tags.items())
         if changed or stored.status != record.status:
             self._count_sent(record.run, record.operation, record.status)
-            # Replaced by a new row: the experiment of a row cannot be changed, nor can its points; rows from a CSV or
-            # from an interrupted write are incomplete.
+            # Replaced by a new row: the experiment of a row cannot be changed, nor can its flags and points; rows from
+            # a CSV or from an interrupted write are incomplete.
             replace_row = stored.tags.get(DIGEST) == INCOMPLETE or stored.record.reported_by
             replace_row = replace_row or bool(record.metrics)
+            replace_row = replace_row or params_of(record) != params_of(stored.record)
             if replace_row or stored.record.study != record.study:
                 ((_, id),) = self.store.write_all([Addition(record, tags, replaces=stored)])
                 self.index.leave_out(stored)

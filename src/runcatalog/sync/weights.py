@@ -8,6 +8,7 @@ that require a trained agent; all other data of the run is in its record.
 from __future__ import annotations
 
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def export_weights(record: RunRecord, run: GuildRun, folder: Path) -> int:
     Args:
         record: Record of the run.
         run: The Guild run.
-        folder: Folder of exported runs; an older export of the run is replaced.
+        folder: Folder of exported runs; an older export of the run is then replaced.
 
     Raises:
         CatalogError: The run has not finished, its weights differ from the record's digest, or exceed MAX_BYTES.
@@ -39,22 +40,24 @@ def export_weights(record: RunRecord, run: GuildRun, folder: Path) -> int:
     recorded_digest = (record.digest or {}).get("weights")
     if recorded_digest != weights_digest(checkpoint_.tensors):
         raise CatalogError(f"{run.id[:8]}: its last checkpoint has other weights than its record")
-    target = folder / run.id
-    shutil.rmtree(target, ignore_errors=True)
-    checkpoint.save_checkpoint(
-        target / "checkpoints",
-        checkpoint_.step,
-        checkpoint_.tensors,
-        _scalars_only(checkpoint_.state) or {},
-        run_id=run.id,
-    )
-    _write_guild_attributes(run, target / ".guild")
-    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
-    if size > MAX_BYTES:
-        shutil.rmtree(target)
-        raise CatalogError(
-            f"{run.id[:8]}: {size} bytes of weights, more than the limit of {MAX_BYTES}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".", dir=folder) as temporary:
+        new, target = Path(temporary) / run.id, folder / run.id
+        checkpoint.save_checkpoint(
+            new / "checkpoints",
+            checkpoint_.step,
+            checkpoint_.tensors,
+            _scalars_only(checkpoint_.state) or {},
+            run_id=run.id,
         )
+        _write_guild_attributes(run, new / ".guild")
+        size = sum(path.stat().st_size for path in new.rglob("*") if path.is_file())
+        if size > MAX_BYTES:
+            raise CatalogError(
+                f"{run.id[:8]}: {size} bytes of weights, more than the limit of {MAX_BYTES}"
+            )
+        shutil.rmtree(target, ignore_errors=True)
+        new.rename(target)
     return size
 
 

@@ -56,7 +56,7 @@ def test_a_name_that_is_a_flag_and_a_metric_is_the_flag(make):
         ("seed=one", "a number is expected for seed"),
         ("started>soon", "a date (UTC) is expected"),
         ("started=2026-13", "a date (UTC) is expected"),
-        ("started~2026", "a date (UTC) is expected"),
+        ("started~2026", "~ looks for text, started is a date (UTC)"),
         ("lr=" + "9" * 5000, ""),
     ],
 )

@@ -178,6 +178,15 @@ def test_a_suspended_worker_is_lost_and_its_runs_end_when_it_continues(lab, engi
     engine.release(place, sent.run, 1)
 
 
+def test_reading_all_files_may_take_longer_than_a_silence_that_means_lost(engine, job, monkeypatch):
+    sent = job("open('weights', 'wb').truncate(1 << 20)")
+    place = engine.submit(sent)
+    until(engine, place, sent, lambda look: look.code is not None)
+    monkeypatch.setattr(engine, "_settings", replace(engine._settings, lost_after=0.0))
+    assert engine.poll(place, sent.run, 1, digests=True).digests.keys() == {"weights"}
+    engine.release(place, sent.run, 1)
+
+
 def test_a_worker_that_fails_its_check_drains_itself(lab, engine, job):
     sent = job("print(1)", versions={"numpy": "1.0"})
     lab.wait_for_workers(engine, "box1", "box2")

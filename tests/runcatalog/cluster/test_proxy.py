@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import weakref
 
 import pytest
 
@@ -19,17 +20,30 @@ class Machine:
     Attributes:
         polls: Number of looks at it.
         code: Exit status of the run.
+        output: What it prints.
+        hashed: Names of the files that it has read for their digests.
+        job: The run as submitted, as long as somebody holds it.
     """
 
     def __init__(self, folder):
-        self.folder, self.polls, self.code = folder, 0, None
+        self.folder, self.polls, self.code, self.output = folder, 0, None, b""
+        self.hashed = []
+
+    def submit(self, job):
+        self.job = weakref.ref(job)
+        return Place("box1", "")
+
+    def release(self, place, run, attempt):
+        pass
 
     def poll(self, place, run, attempt, wanted=(), printed=(0, 0), digests=False):
         self.polls += 1
         now = files.stamps(self.folder)
         sums = {name: file_digest(self.folder / name) for name in now} if digests else {}
+        self.hashed += sums
         pieces = list(files.read(self.folder, wanted))
-        return Look(self.code, "", False, now, [], pieces, b"", b"", sums)
+        output = self.output[printed[0] :][:10] if self.code is not None else b""
+        return Look(self.code, "", False, now, [], pieces, output, b"", sums)
 
 
 @pytest.fixture
@@ -113,3 +127,31 @@ def test_a_file_longer_than_an_answer_is_fetched_without_a_pause(submitter, mach
     follow(submitter)
     assert len(pauses) == 1
     assert all((submitter._root / name).read_bytes() == name.encode() * 35 for name in "abc")
+
+
+def test_a_machine_reads_the_files_of_a_run_once_after_its_end(
+    submitter, machine, monkeypatch, capfdbinary
+):
+    monkeypatch.setattr(files, "PIECE_BYTES", 10)
+    monkeypatch.setattr(files, "ANSWER_BYTES", 25)
+    (machine.folder / "weights").write_bytes(b"w" * 200)
+    machine.code, machine.output = ENDED, b"a long output\n" * 5
+    assert follow(submitter).code == ENDED
+    assert machine.hashed == ["weights"]
+    assert (submitter._root / "weights").read_bytes() == b"w" * 200
+    assert capfdbinary.readouterr().out == machine.output
+
+
+def test_what_was_shipped_is_not_kept_while_the_run_lasts(submitter, machine, monkeypatch):
+    kept = []
+
+    def poll(*arguments):
+        kept.append(machine.job())
+        machine.code = ENDED
+        return look(*arguments)
+
+    look = machine.poll
+    monkeypatch.setattr(machine, "poll", poll)
+    assert submitter.run() == ENDED
+    assert kept
+    assert not any(kept)

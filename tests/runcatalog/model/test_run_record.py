@@ -142,6 +142,11 @@ def test_names_survive_mlflow(name):
     assert decode(encode(name)) == name
 
 
+@pytest.mark.parametrize("key", ["x_xFFFFFF_", "x_x110000_", "_xD800_", "_xDFFF_"])
+def test_a_name_with_an_escape_of_no_character_is_left_as_it_is(key):
+    assert decode(key) == key
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mlflow")

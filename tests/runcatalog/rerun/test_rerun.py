@@ -1,15 +1,19 @@
 """`catalog rerun`: runs of a project in git, repeated after its code has changed."""
 
 import argparse
+import itertools
 import json
+import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from runcatalog.cli import rerun
+from runcatalog.model.errors import CatalogError
 from runcatalog.rerun.checkout import checked_out
-from runcatalog.rerun.outcome import Outcome
+from runcatalog.rerun.outcome import Outcome, compare
 from runcatalog.rerun.rerun import Repeater
 
 SCRIPT = '''
@@ -134,7 +138,7 @@ def test_a_mark_that_was_set_during_a_rerun_stays(recorded, monkeypatch, capsys)
     def repeat(self, record):
         marked = record_of(recorded, "toy:train") | {"retracted": "a bug"}
         write_record(recorded, marked)
-        return Outcome(record, 0.5, True, "a CPU", "2026-01-01", {})
+        return Outcome(record, 0.5, None, True, "a CPU", "2026-01-01", {})
 
     monkeypatch.chdir(recorded.root)
     monkeypatch.setattr(Repeater, "check", lambda self, record: None)
@@ -163,6 +167,16 @@ def test_two_checkouts_of_a_commit_are_separate(recorded, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_commit_that_git_cannot_check_out_is_an_error_with_its_reason(recorded, tmp_path):
+    (tmp_path / "file").touch()
+    reason = "git cannot check .* out into .*: fatal: .*Not a directory"
+    with (
+        pytest.raises(CatalogError, match=reason),
+        checked_out(recorded.root, recorded.commit, tmp_path / "file"),
+    ):
+        pass
+
+
 def test_a_run_that_starts_from_another_is_repeated_with_that_one(recorded):
     more = record_of(recorded, "toy:more")
     assert more["parents"] == [record_of(recorded, "toy:train")["run"]]
@@ -187,8 +201,8 @@ def test_a_parent_whose_weights_are_gone_is_trained_again(recorded, tmp_path):
 @pytest.mark.parametrize(
     ("value", "words", "code"),
     [
-        (0.55, "other bits, a value in the record's interval", 0),
-        (0.05, "other bits, a value outside the record's interval", 1),
+        (0.55, "other bits, values that are indistinguishable", 0),
+        (0.05, "other bits, values that differ", 1),
     ],
 )
 def test_other_bits_are_compared_by_the_interval(recorded, value, words, code):
@@ -202,6 +216,26 @@ def test_other_bits_are_compared_by_the_interval(recorded, value, words, code):
     recorded("git checkout -q experiments")
 
 
+@pytest.mark.parametrize("rate", [0.5, 0.9])
+def test_of_honest_repeats_one_in_twenty_differs(make, rate):
+    """Over all pairs of counts in 100 games, with their binomial probabilities."""
+    chance = [math.comb(100, n) * rate**n * (1 - rate) ** (100 - n) for n in range(101)]
+    likely = [n for n in range(101) if chance[n] > 1e-6]
+    records = {n: replace(make(1, value=n / 100), digest={"metrics": "a"}) for n in likely}
+    differing = sum(
+        chance[n] * chance[m]
+        for n, m in itertools.product(likely, repeat=2)
+        if compare(records[n], records[m], {}, {"metrics": "b"}, "2026-01-01").agrees is False
+    )
+    assert 0.03 < differing < 0.06
+
+
+def test_a_repeat_that_diverges_differs(make):
+    record = replace(make(1, value=0.9), digest={"metrics": "a"})
+    repeated = make(1, value=math.nan)
+    assert compare(record, repeated, {}, {"metrics": "b"}, "2026-01-01").agrees is False
+
+
 def test_the_interval_may_be_that_of_a_table(recorded):
     """reported.yml names the cell, as for the tables of the pages."""
     train = record_of(recorded, "toy:train")
@@ -212,7 +246,7 @@ def test_the_interval_may_be_that_of_a_table(recorded):
     path = recorded.root / "experiments/toy/reported.yml"
     path.write_text('interval: {toy:train: "all :: median"}\n')
     printed = recorded.inside(f"rerun {train['run'][:8]}", code=0)
-    assert "other bits, a value in the record's interval" in printed
+    assert "other bits, values that are indistinguishable" in printed
     assert record_of(recorded, "toy:train")["result"] == train["result"]
     path.unlink()
     recorded("git checkout -q experiments")

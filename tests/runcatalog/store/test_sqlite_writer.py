@@ -14,6 +14,7 @@ from mlflow.exceptions import MlflowException
 
 from runcatalog.model.record_files import write_all
 from runcatalog.model.run_record import RunRecord
+from runcatalog.record.delivery.mlflow_client import MlflowError
 from runcatalog.record.errors import UserError
 from runcatalog.store import client as store_client
 from runcatalog.store import sqlite_writer
@@ -226,6 +227,20 @@ def test_an_experiment_that_was_removed_gets_no_run(store, make):
     assert not any(rows(store, "4" * 32).values())
     del store._known["removed"], store._experiments["removed"]
     store.write(record)  # into a new one
+
+
+def test_a_full_disk_is_named_and_the_next_record_can_be_written(tmp_path, make):
+    store = Store(f"sqlite:///{tmp_path}/mlflow.db")
+    store.write(make(1))
+    connection = store._tables._connection
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    large = make(2).with_points({"loss": [(step, 0.5) for step in range(20_000)]})
+    with pytest.raises(MlflowError, match=r"mlflow\.db cannot be written, its disk is full"):
+        store.write(large)
+    connection.execute(f"PRAGMA max_page_count = {1 << 30}")
+    store.write(large)
+    assert len(store.runs()) == 2
 
 
 def indexes(path: Path) -> list:

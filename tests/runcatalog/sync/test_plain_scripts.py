@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from runcatalog.store.sqlite_reader import reader
+
 SCRIPT = """
 lr = 0.1
 for step in range(1, 4):
@@ -96,3 +98,16 @@ def test_a_run_that_was_not_sent_is_not_confused_with_an_older_one(plain):
     assert f"run {batch} is newer, and not in MLflow yet" in plain.inside("row latest")
     plain.inside("sync")
     assert "newer" not in plain.inside("row latest")
+
+
+def test_a_restart_with_another_flag_and_a_new_label_change_the_row(plain):
+    (plain.root / "plain.py").write_text("lr = 0.1\n")  # no scalars
+    plain("guild run plain lr=0.1 --label first -y")
+    run = records(plain)[0.1]["run"]
+    plain(f"guild run --restart {run} lr=0.2 -y")
+    plain.inside("sync")
+    plain(f"guild label --set second {run} -y")
+    plain.inside("sync")
+    (stored,) = reader(f"sqlite:///{plain.root}/mlflow.db").runs()
+    assert (stored.run, stored.flags) == (run, {"lr": "0.2"})
+    assert [stored.tags[name] for name in ("label", "mlflow.runName")] == ["second", "second"]

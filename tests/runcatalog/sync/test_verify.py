@@ -3,6 +3,8 @@
 import json
 import shutil
 import sqlite3
+import subprocess
+import time
 
 import pytest
 
@@ -136,6 +138,24 @@ def test_surplus_points_in_mlflow_stay_a_difference(shell):
     in_mlflow(shell, "UPDATE metrics SET value = value + 1 WHERE key = 'loss' AND step = 7")
     printed = shell.inside("verify --repair", code=1)
     assert "1 points in MLflow are not in the journal (loss)" in printed
+
+
+def test_a_checkpoint_is_checked_once_its_run_has_ended(shell):
+    before = {*shell.root.glob("runs/*/checkpoints/0*/*")}
+    (shell.root / "waits.py").write_text(RUN.replace("run.finish(", "input()\n    run.finish("))
+    with subprocess.Popen(
+        ["python", "waits.py"], cwd=shell.root, env=shell.env | {"RECORD_MLFLOW": "off"},
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        while not (files := {*shell.root.glob("runs/*/checkpoints/0*/*")} - before):
+            assert process.poll() is None
+            time.sleep(0.05)
+        # As while it removes one that newer ones replace.
+        next(path for path in files if path.name == "weights.safetensors").unlink()
+        running = shell.inside("verify")
+        process.kill()
+    assert "still running" in running
+    assert "weights.safetensors is missing or damaged" in shell.inside("verify", code=1)
 
 
 def test_runs_that_could_not_be_compared_are_named(shell):

@@ -92,9 +92,11 @@ def test_other_weights_are_refused(
     assert not (tmp_path / "exported").exists()
 
 
-def test_large_weights_are_refused(home: Path, tmp_path: Path) -> None:
+def test_large_weights_are_refused_and_an_older_export_stays(home: Path, tmp_path: Path) -> None:
+    _export(home, tmp_path / "exported")
     large = {"head": torch.zeros(500, 500)}
     save_checkpoint(home / "runs" / RUN / "checkpoints", 8, large, STATE, run_id=RUN)
     with pytest.raises(CatalogError, match="bytes of weights, more than the limit of 1000000"):
         _export(home, tmp_path / "exported", digest={"weights": weights_digest(large)})
-    assert not (tmp_path / "exported" / RUN).exists()
+    assert [path.name for path in (tmp_path / "exported").iterdir()] == [RUN]
+    assert record.load_checkpoint(tmp_path / "exported" / RUN).step == 7

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from runcatalog.record.errors import UserError
 from runcatalog.record.journal.files import locked
 from runcatalog.record.provenance.environment import project_root
+from runcatalog.record.provenance.redact import USER_INFO
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -81,7 +82,14 @@ def tracking_uri(given: str | None = None) -> str:
 
 def shown(uri: str) -> str:
     """Return a tracking URI with its password hidden."""
+    uri = USER_INFO.sub(_without_password, uri)
+    # Before a socket's address there is no name of a host.
     return re.sub(r"://([^/@:]*):[^/@]*@", r"://\1:***@", uri)
+
+
+def _without_password(match: re.Match[str]) -> str:
+    user, colon, _ = match["user"].partition(":")
+    return f"{match['scheme']}://{user}:***@" if colon else match[0]
 
 
 def connect(uri: str) -> MlflowClient:
@@ -117,7 +125,7 @@ def _check_server(uri: str) -> None:
     Raises:
         MlflowError: Nobody answers there.
     """
-    address, kind = urllib.parse.urlsplit(uri), _kind(uri)
+    address, kind = urllib.parse.urlsplit(shown(uri)), _kind(uri)  # a password may have slashes
     engine = None
     if not kind.startswith("http"):
         import sqlalchemy
@@ -266,6 +274,10 @@ def one_line_errors(uri: str, run: str = "") -> Iterator[None]:
             answered = (
                 f"{sqlite_path(uri) or shown(uri)} is damaged ({text}): move it away, then `catalog sync && catalog "
                 "import` make a new one from the runs and the records"
+            )
+        elif "disk is full" in text:
+            answered = (
+                f"{sqlite_path(uri) or shown(uri)} cannot be written, its disk is full ({text})"
             )
         if _is_of_server(error):
             raise MlflowError(answered) from error

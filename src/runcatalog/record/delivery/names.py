@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
+import sys
 from functools import lru_cache
 
 _KEY = 240  # characters; MLflow takes 250
@@ -27,5 +28,11 @@ def encode(name: str) -> str:
 
 @lru_cache(10_000)
 def decode(key: str) -> str:
-    """Return the original name of :func:`encode`."""
-    return "" if key == "_x_" else _ESCAPE.sub(lambda m: chr(int(m[1], 16)), key)
+    """Return the original name of :func:`encode`; what is no escape of a character stays as it is."""
+    return "" if key == "_x_" else _ESCAPE.sub(_character, key)
+
+
+def _character(escape: re.Match[str]) -> str:
+    number = int(escape[1], 16)
+    is_character = number <= sys.maxunicode and not 0xD800 <= number <= 0xDFFF  # surrogates
+    return chr(number) if is_character else escape[0]

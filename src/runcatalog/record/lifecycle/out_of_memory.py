@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from runcatalog.record.lifecycle.process import pid_namespace
+
 KERNEL_LOG = Path("/dev/kmsg")
 _INITIAL_NAMESPACE = (
     "pid:[4026531836]"  # PROC_PID_INIT_INO; other namespaces number processes differently
@@ -64,7 +66,7 @@ def evidence(session: Mapping[str, Any]) -> str:
 
 def _killed_in_log(pid: int, since: float | None) -> bool | None:
     """Return whether the kernel's log names the process as killed; None if the log does not show it."""
-    if since is None or _namespace() != _INITIAL_NAMESPACE:
+    if since is None or pid_namespace() != _INITIAL_NAMESPACE:
         return None
     try:
         log = os.open(KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK)
@@ -127,10 +129,3 @@ def _count(file: Path, name: str) -> int | None:
             if key == name:
                 return int(value)
     return None
-
-
-def _namespace() -> str:
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""

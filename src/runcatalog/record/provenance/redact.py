@@ -80,7 +80,7 @@ _FORMS = re.compile(
     re.DOTALL,
 )
 # User and password of an address: up to the last @ before a slash, or with slashes, which no port begins.
-_USER_INFO = re.compile(
+USER_INFO = re.compile(
     r"\b(?P<scheme>[a-z][a-z0-9+.-]{0,20})://(?P<user>(?!\[)[^\s/@:?#'\"]{0,200}"
     r"(?:(?P<word>:(?:[^\s/'\"]{0,200}|(?!\d{1,5}/)[^\s'\"]{0,200})))?)@(?=[\w.\[{<$%-])",
     re.IGNORECASE,
@@ -170,7 +170,7 @@ class Redactor:
         if self._words is not None:
             shown = self._words.sub(HIDDEN, shown)
         shown = _FORMS.sub(HIDDEN, shown)
-        return _USER_INFO.sub(_hide_user_info, shown)
+        return USER_INFO.sub(_hide_user_info, shown)
 
     def name(self, shown: str) -> str:
         """Return the name of a metric or an artifact without what :meth:`known` hides."""

@@ -173,6 +173,7 @@ def test_a_missing_driver_is_named():
         ("https://127.0.0.1:{port}/mlflow", "Connection refused"),
         ("http://mlflow.invalid", "mlflow.invalid: "),
         ("http://127.0.0.1:no", "Port could not be cast"),
+        ("http://me:se/cret@127.0.0.1:{port}", "(127.0.0.1: Connection refused)"),
     ],
 )
 def test_an_address_without_a_server_is_an_error(address, why, monkeypatch):
@@ -185,6 +186,7 @@ def test_an_address_without_a_server_is_an_error(address, why, monkeypatch):
     line = str(caught.value)
     assert why in line
     assert "did not answer" in line
+    assert "cret" not in line
     assert "\n" not in line
 
 

@@ -361,6 +361,8 @@ def test_a_server_that_hangs_is_down_and_is_killed_costs_no_point(project, toys,
 
 def test_no_password_is_shown_or_kept():
     assert shown("postgresql://me:secret@box/db") == "postgresql://me:***@box/db"
+    assert shown("postgresql://me:se/cr@et@box/db") == "postgresql://me:***@box/db"
+    assert shown("postgresql://me:secret@/db?host=/tmp") == "postgresql://me:***@/db?host=/tmp"
     assert shown("http://127.0.0.1:5000") == "http://127.0.0.1:5000"
 
 
