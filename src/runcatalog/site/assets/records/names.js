@@ -153,10 +153,9 @@ const names = {
   },
 
   dateTest(operator, value, fail) {
+    if (operator === "~") fail("~ looks for text, started is a date (UTC) (= != < <= > >=)");
     const interval = names.interval(value);
-    if (interval === null || operator === "~") {
-      fail(`${value}: a date (UTC) is expected, as 2026-11, 2026-11-21 or '2026-11-21 10:30'`);
-    }
+    if (interval === null) fail(`${value}: a date (UTC) is expected, as 2026-11, 2026-11-21 or '2026-11-21 10:30'`);
     const [begin, end] = interval;
     if (operator === "<" || operator === ">=") return (actual) => actual < begin === (operator === "<");
     if (operator === ">" || operator === "<=") return (actual) => actual >= end === (operator === ">");
