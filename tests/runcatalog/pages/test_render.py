@@ -234,6 +234,19 @@ def test_seeds_share_a_row(project, make):
     )
 
 
+def test_repetitions_without_a_seed_are_seeds_only_where_their_results_differ(project, make):
+    def row(*results):
+        runs = [make(i, value=value, lr=1) for i, value in enumerate(results, 1)]
+        text = render.Catalog(project, runs).table(["toy:train"])
+        (header,), (shown,) = rows(text, "setting"), rows(text, "train")
+        return dict(zip(header, shown, strict=True))
+
+    same = row(0.9, 0.9, 0.9)
+    assert same["runs"] == "1"
+    assert same["outcome"] == "2 older runs of the same result, without a seed, left out"
+    assert row(0.9, 0.9, 0.8)["runs"] == "3"
+
+
 def test_seeds_share_a_row_if_they_started_from_runs_of_their_own_seeds(project, make):
     template = '{{ table(["toy:train"], flags=[]) }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)
