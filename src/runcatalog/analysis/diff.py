@@ -24,6 +24,7 @@ from runcatalog.text import terminal
 CLOCK = "time/"  # metrics that read the clock; they differ between equal runs
 # Operation, label and status are in the first table.
 _FACTS = ("study", "reason", "reported_by", "superseded_by", "superseded_why", "retracted")
+_NAMED = 5  # most metrics that a sentence names
 VALUES = 8  # most values of a flag over a batch that are listed
 _MACHINE = ("machine", "gpu", "host_cpu")
 _NONE = "–"
@@ -288,7 +289,7 @@ def _check_known(metrics: Sequence[str], runs: Sequence[RunRecord]) -> None:
 
 def _run_metrics(a: Side, b: Side, metrics: Sequence[str], cells: int | None) -> list[str]:
     rows = _objective_rows(a.head, b.head, metrics)
-    equal = same_last_and_best = 0
+    equal, same_last_and_best = 0, []
     for name in _metric_names((a.head, b.head), metrics):
         first, second = (side.head.metrics.get(name) for side in (a, b))
         last = _difference_cells(first and first.last, second and second.last)
@@ -298,15 +299,18 @@ def _run_metrics(a: Side, b: Side, metrics: Sequence[str], cells: int | None) ->
         elif (
             first and second and repr((first.last, first.best)) == repr((second.last, second.best))
         ):
-            same_last_and_best += 1
+            same_last_and_best.append(name)
         else:
             rows.append([name, *last, *best])
     header = ["", "last A", "last B", "B − A", "best A", "best B", "B − A "]
     lines = terminal.table(header, rows, right=header[1:], cells=_indented(cells)) if rows else []
-    if same_last_and_best:
-        lines.append(
-            f"{same_last_and_best} differ at some step, but not in their last and best value"
+    if count := len(same_last_and_best):
+        named = ", ".join(map(terminal.clean, same_last_and_best[:_NAMED])) + ", …" * (
+            count > _NAMED
         )
+        one = "1 differs at some step, but not in its last and best value"
+        several = f"{count} differ at some step, but not in their last and best value"
+        lines.append(f"{one if count == 1 else several}: {named}")
     if lines and equal:
         lines.append(f"{equal} more are equal at every step")
     elif not lines and not metrics:

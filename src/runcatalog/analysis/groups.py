@@ -113,14 +113,26 @@ def without_repetitions(
 ) -> list[RunRecord]:
     """Return one run of those that agree in seed, flags and origin: the newest finished, else the newest; by start.
 
+    Runs without a seed agree where all that finished have the same objective, as those of a deterministic script have:
+    they say nothing of other seeds.
+
     Args:
         runs: The runs.
         known: Records by id, for the settings of the runs that they started from.
     """
     kept: dict[str, RunRecord] = {}
-    for run in sorted(runs, key=order):
+    keys: dict[str, str] = {}
+    objectives: dict[str, set[str]] = {}
+    for run in runs:
         parents = [lineage(run, parent, known) for parent in run.parents]
-        key = run.run if run.seed is None else repr((run.seed, compared(run), parents))
+        key = keys[run.run] = repr((run.seed, compared(run), parents))
+        if run.status == FINISHED:
+            objectives.setdefault(key, set()).add(repr(run.objective))
+    for run in sorted(runs, key=order):
+        key = keys[run.run]
+        is_known = run.status == FINISHED and run.objective is not None
+        if run.seed is None and not (is_known and len(objectives[key]) == 1):
+            key = run.run
         before = kept.get(key)
         if before is None or run.status == FINISHED or before.status != FINISHED:
             kept[key] = run

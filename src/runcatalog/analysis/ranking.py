@@ -26,6 +26,8 @@ from runcatalog.query.fields import suggestion
 from runcatalog.store.run_rows import Reader, StoredRun, by_id
 from runcatalog.text import sentences, terminal
 
+_WIDEST = 60  # cells of a flag's value in a table; JSON has the whole
+
 
 @dataclass(frozen=True)
 class Measure:
@@ -118,7 +120,8 @@ class Ranking:
         measure: Value by which the groups are compared.
         groups: Groups with a value.
         empty: Groups without a value.
-        again: Number of runs left out because the same seed ran again with the same flags.
+        again: Number of runs left out because the same seed, or a script without a seed and with the same result, ran
+            again with the same flags.
         marked: Number of runs left out because they are superseded or retracted.
     """
 
@@ -339,8 +342,9 @@ def as_table(
     lines = [f"{terminal.clean(ranking.operation)}: {measure}; {_counts(ranking)}"]
     if groups:
         shown = groups[:limit] if limit else groups
-        texts = [{n: terminal.value(v) for n, v in group.point.items()} for group in shown]
-        names = [n for n in texts[0] if every_flag or len({text[n] for text in texts}) > 1]
+        whole = [{n: terminal.value(v) for n, v in group.point.items()} for group in shown]
+        names = [n for n in whole[0] if every_flag or len({text[n] for text in whole}) > 1]
+        texts = [{n: terminal.cut(text, _WIDEST) for n, text in each.items()} for each in whole]
         made_from = ["made from"] if any(group.parents for group in shown) else []
         again = any(len(group.scored) > len(group.numbers) for group in shown)
         counts = ["seeds", "runs"] if again else ["seeds"]
@@ -452,12 +456,16 @@ def _counts(ranking: Ranking) -> str:
         (failed, "failed"),
         (sum(run.status == KILLED for run in runs), "killed"),
         (sum(run.status == RUNNING for run in runs), "running"),
-        (ranking.again, "left out because the same seed ran again"),
+        (ranking.again, f"left out because {_again(runs)} ran again"),
         (ranking.marked, "superseded or retracted"),
     ):
         if count:
             parts.append(f"{count} {word}")
     return ", ".join(parts)
+
+
+def _again(runs: Sequence[RunRecord]) -> str:
+    return "the same" if all(run.seed is None for run in runs) else "the same seed"
 
 
 def _notes(ranking: Ranking) -> list[str]:

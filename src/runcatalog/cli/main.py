@@ -7,6 +7,7 @@ import contextlib
 import gc
 import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -86,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # `catalog … | head`
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
+        code = 128 + signal.SIGPIPE  # a status of its own: 1 says that no run matches
     except OSError as error:
         if not error.filename:
             raise

@@ -29,7 +29,7 @@ from runcatalog.record.lifecycle.signals import (
     NEVER_STARTED,
     end_from_exit_status,
 )
-from runcatalog.record.output.console import last_line
+from runcatalog.record.output.console import last_message
 from runcatalog.record.provenance.environment import UNKNOWN
 from runcatalog.record.provenance.redact import Redactor
 from runcatalog.record.untrusted import guild_attribute, is_damaged_attribute
@@ -185,7 +185,7 @@ class GuildRun:
             return FINISHED, ""
         if end := end_from_exit_status(status):
             return end
-        line = self.hide.text(last_line(self.directory / ".guild" / "output"))
+        line = self.hide.text(last_message(self.directory / ".guild" / "output"))
         return "FAILED", f"exit status {status}: {line}" if line else f"exit status {status}"
 
     @cached_property

@@ -14,6 +14,7 @@ from runcatalog.pages import render
 # The wording of text.sentences for a running run, and of pages.tables.batch_summary for a running batch.
 _RUNS = re.compile(r"(?:^|; |\d of \d+ still )running(?:$|[,;])")
 # Links to MLflow depend on the server.
+_CONFLICT = re.compile("^<{7} ", re.MULTILINE)
 _MLFLOW = re.compile(r" \[MLflow\]\([a-z]+://[^()\s]*/runs/[^()\s]*\)")
 
 
@@ -35,9 +36,13 @@ def difference(project: Project, records: Sequence[RunRecord]) -> list[str]:
     different = [path for path in pages if committed[path] not in (None, pages[path])]
     if not different:
         return missing + problems
-    first = _first_difference(different[0], committed[different[0]] or "", pages[different[0]])
-    if len(different) > 1:
-        first += f"; {len(different) - 1} more pages differ"
+    conflicts = [path for path in different if _CONFLICT.search(committed[path] or "")]
+    if conflicts:
+        first = f"{', '.join(conflicts)}: a merge conflict; `catalog render` writes the page again"
+    else:
+        first = _first_difference(different[0], committed[different[0]] or "", pages[different[0]])
+        if len(different) > 1:
+            first += f"; {len(different) - 1} more pages differ"
     for running, advice in (
         (False, "without a record (`catalog export` writes it)"),
         (True, "still running, without a record yet (`catalog render` leaves it out)"),

@@ -31,7 +31,8 @@ def measured(data: PageData, operation: str, metric: str = "", **flags: Any) -> 
     Args:
         data: All records.
         operation: Its name.
-        metric: A further number of the objective; by default the objective.
+        metric: The objective's name, a further number of it, or a metric, whose last value counts; by default the
+            objective.
         flags: Values that the runs have; `_` stands for `-`.
 
     Raises:
@@ -39,15 +40,22 @@ def measured(data: PageData, operation: str, metric: str = "", **flags: Any) -> 
     """
     found = [s for s in _with_flags(data, operation, flags) if s.objectives]
     if metric and found:
-        _check_known(operation, "metric", metric, {n for s in found for n in cells.further(s)})
+        finished = [run for s in found for run in s.finished]
+        known = {n for run in finished for n in run.metrics} | {
+            n for s in found for n in cells.further(s)
+        }
+        known |= {str(o["name"]) for s in found for o in s.objectives}
+        _check_known(operation, "metric", metric, known)
     setting = (
         max(found, key=lambda s: (len(s.finished), s.newest or 0)) if flags and found else None
     )
     setting = setting or matrices.pooled(data, operation)
     if not found or setting is None:
         return "not run"
-    objectives = cells.further(setting).get(metric, []) if metric else setting.objectives
-    if not objectives:
+    objectives = (
+        record_numbers.objectives(setting.finished, metric) if metric else setting.objectives
+    )
+    if len(objectives) < len(setting.finished):
         return "not run"
     count = cells.count(setting)
     seeds = "1 run" if count == "1" else f"{count} seeds" if count.isdigit() else count

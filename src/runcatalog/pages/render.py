@@ -262,12 +262,12 @@ class Catalog:
         return self._drawn(name, drawing, more.get("label") or shown)
 
     def landscape(self, name: str, operation: str, batch: str = "", **more: Any) -> str:
-        """Return plots of a search's objective over its parameters, and over a pair of them; "" without data.
+        """Return plots of a batch's objective over its parameters, and over a pair of them; "" without data.
 
         Args:
             name: File name without extension.
-            operation: The search.
-            batch: First digits of its id; by default the last search with a finished trial.
+            operation: The search, or the operation of a grid.
+            batch: First digits of its id; by default the last batch with a finished trial.
             more: `parameters`, `pair`, `units` and `label` of :class:`runcatalog.plots.landscapes.Landscape`.
         """
         from runcatalog.plots.landscapes import Landscape
@@ -279,7 +279,8 @@ class Catalog:
             if has_result and groups.varying(trials) and (head.batch or head.run).startswith(batch):
                 id8 = (head.batch or head.run)[:8]
                 drawing = Landscape(own, trials, **more)
-                return self._drawn(name, drawing, f"landscape of search {id8}")
+                kind = "search" if searches.is_search(own, trials) else "sweep"
+                return self._drawn(name, drawing, f"landscape of {kind} {id8}")
         return ""
 
     def importances(self, name: str, operations: Sequence[str] | str) -> str:
@@ -383,7 +384,10 @@ class Catalog:
 
     def value(self, operation: str, metric: str = "", **flags: Any) -> str:
         """Return "99 % [98, 100] (5 seeds)" for prose; see :func:`runcatalog.pages.findings.measured`."""
-        return findings.measured(self.data, operation, metric, **flags)
+        try:
+            return findings.measured(self.data, operation, metric, **flags)
+        except CatalogError as error:
+            raise CatalogError(f"value: {error}") from None
 
     def cell(self, operation: str, row: str, column: str, **flags: Any) -> str:
         """Return a cell of a table that a run computed; see :func:`runcatalog.pages.findings.cell`."""

@@ -18,11 +18,11 @@ from typing import Any
 
 from runcatalog.guild import child_environment, elsewhere
 from runcatalog.guild.compat import BATCH
-from runcatalog.guild.runs import BATCH_RUN
+from runcatalog.guild.runs import BATCH_RUN, GuildRun
 from runcatalog.guild.side_by_side import Started, run_side_by_side
 from runcatalog.record.config import REFUSED
 from runcatalog.record.journal.files import read_json
-from runcatalog.record.lifecycle.signals import die_with_parent
+from runcatalog.record.lifecycle.signals import KILLED, die_with_parent
 from runcatalog.search import report, trials
 from runcatalog.search.core import is_value
 from runcatalog.search.space import SearchError
@@ -93,7 +93,7 @@ class Progress:
         for number in failed[:SHOWN_FAILED]:
             run = self._runs[number]
             again = "" if run.get(REFUSED) else f"; again: guild run --restart {run.id[:8]}"
-            print(f"  trial {number} failed: {_reason(run)}{again}")
+            print(f"  trial {number} {_end(run)}{again}")
         if len(failed) > SHOWN_FAILED:
             print(f"  {len(failed) - SHOWN_FAILED} more failed")
         if is_stopped or self.have_all_failed:
@@ -158,12 +158,15 @@ def _has_finished(trial_run: Any) -> bool:
     return trial_run.get("exit_status") == 0
 
 
-def _reason(trial_run: Any) -> str:
-    """Return why a trial failed, in one line."""
+def _end(trial_run: Any) -> str:
+    """Return "failed: …" or "was stopped: …" with the reason, in one line."""
     if trial_run.get(REFUSED):
-        return "its flags were refused"
-    reason = (read_json(Path(trial_run.dir) / "result.json") or {}).get("reason")
-    return terminal.clean(str(reason or f"exit status {trial_run.get('exit_status')}"))
+        return "failed: its flags were refused"
+    status, reason = GuildRun(trial_run.id, trial_run.dir).end()
+    result = read_json(Path(trial_run.dir) / "result.json") or {}
+    if result.get("reason"):
+        status, reason = result.get("status"), str(result["reason"])
+    return f"{'was stopped' if status == KILLED else 'failed'}: {terminal.clean(reason)}"
 
 
 @contextlib.contextmanager

@@ -113,7 +113,14 @@ def test_a_curve_that_differs_on_the_way_or_by_its_digest_is_a_difference(make, 
     b = make(2).with_points({"rate": [(0, 0.3), (1, 0.9)]})
     lines = diff(Side(a), Side(b), tmp_path)
     assert section(lines, "metrics") == [
-        "1 differ at some step, but not in their last and best value"
+        "1 differs at some step, but not in its last and best value: rate"
+    ]
+    several = [
+        make(number).with_points({f"m{n}": [(0, value), (1, 0.9)] for n in range(6)})
+        for number, value in ((1, 0.2), (2, 0.3))
+    ]
+    assert section(diff(*map(Side, several), tmp_path), "metrics") == [
+        "6 differ at some step, but not in their last and best value: m0, m1, m2, m3, m4, …"
     ]
     a, b = (
         make(1, digest={"weights": "1", "metrics": "1"}),

@@ -98,6 +98,20 @@ def test_a_repeated_seed_counts_once(make):
     assert ranked(failed_later).groups[0].numbers == [0.9]
 
 
+def test_runs_without_a_seed_count_once_where_all_have_the_same_result(make):
+    """The repetitions of a deterministic script are no seeds."""
+
+    def shown(values):
+        runs = mean_kind([make(i, value=value, lr=1) for i, value in enumerate(values, 1)])
+        (group,) = (result := ranked(runs)).groups
+        return len(group.numbers), group.bounds is not None, ranking.as_table(result, 10, None)[0]
+
+    count, has_interval, head = shown([0.9, 0.9, 0.9])
+    assert (count, has_interval) == (1, False)
+    assert head.endswith("1 run, 1 setting, 2 left out because the same ran again")
+    assert shown([0.9, 0.9, 0.8])[:2] == (3, True)
+
+
 def test_a_seed_counts_once_in_a_group_of_several_settings(make):
     """Four clips of one lucky seed are one seed; the interval is that of the means by seed."""
     clips = {
@@ -204,6 +218,17 @@ def test_the_table_has_the_requested_rows_and_the_terminals_width(make):
         sum(bool(re.match(r" *\d+\.", line)) for line in ranking.as_table(ranked(runs), 0, None))
         == 20
     )
+
+
+@pytest.mark.parametrize("cells", [None, 100])
+def test_a_long_value_widens_no_row(make, cells):
+    """A configuration as text made lines of 1,600 blanks."""
+    long = "x" * 1600
+    runs = [make(i, value=0.1 * i, name=name, seed=1) for i, name in enumerate(("a", long), 1)]
+    lines = ranking.as_table(ranked(runs), 0, cells)
+    assert max(map(len, lines)) <= 140
+    assert any("x" * 40 in line and "…" in line for line in lines)
+    assert long in ranking.as_json(ranked(runs), 0)
 
 
 def test_a_flag_that_changes_nothing_or_is_shared_is_no_column(make):

@@ -6,11 +6,13 @@ import re
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import prepared
 from rendered import committed, local
 
 SMALL = shlex.quote(str(Path(__file__).parents[1] / "data" / "compare.csv"))
@@ -83,6 +85,17 @@ def test_queries_of_an_sqlite_store_exit_as_grep_does_and_import_no_mlflow(shell
     assert json.loads(shell.inside("search 'lr>0' --json"))
     nowhere = "search lr --tracking-uri http://127.0.0.1:9"
     assert "127.0.0.1:9" in shell.inside(nowhere, code=2)
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [prepared.python(), "-m", "runcatalog.cli.main", "search", "lr>0"]
+    with os.fdopen(writer, "wb") as closed:
+        done = subprocess.run(
+            command, cwd=shell.root, env=shell.env, stdout=closed, stderr=subprocess.PIPE
+        )
+    assert (done.returncode, done.stderr) == (
+        128 + signal.SIGPIPE,
+        b"",
+    )  # 1 says that no run matches
 
 
 @pytest.mark.parametrize(

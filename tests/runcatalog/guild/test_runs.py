@@ -102,6 +102,26 @@ def test_damaged_files_of_a_run_hide_no_other(guild_run, tmp_path, name, content
         assert run.wall_seconds is None
 
 
+FRAME = 'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n    main()\n'
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        (f"loss: 3\n{FRAME}RuntimeError: CUDA\n\nCompile with\n  X=1\n", "RuntimeError: CUDA Compile with X=1"),
+        (f"{FRAME}KeyError: 'a'\n\nDuring handling:\n\n{FRAME}ValueError: b\n", "ValueError: b"),
+        (f"50 %{FRAME}ValueError: b\n", "ValueError: b"),
+        (f"{FRAME}KeyError: 'a'\n" + "step: 1\n" * 40 + "no file: x\n", "no file: x"),
+        (f"{FRAME}", "main()"),
+        ("loss: 3\nno file: x\n\n", "no file: x"),
+    ],
+)  # fmt: skip
+def test_the_reason_of_a_script_that_records_nothing_is_its_exception(guild_run, output, reason):
+    (guild_run.directory / ".guild" / "attrs" / "exit_status").write_text("1")
+    (guild_run.directory / ".guild" / "output").write_text(output)
+    assert guild_run.end() == ("FAILED", f"exit status 1: {reason}")
+
+
 @pytest.mark.parametrize(
     ("label", "automatic"),
     [("lr=0.1 seed=1", True), ("lr=0.1 resume='' seed=1", True), ("lr=0.1 mine", False), ("", False), ("x=1", False)],

@@ -35,6 +35,15 @@ def test_a_sweep_in_a_sentence(make):
     assert batch_summary.summary(None, runs[::-1]) == sentence
 
 
+def test_no_setting_is_best_on_a_tie_or_alone(make):
+    runs = [make(i, value=0.9, lr=lr, batch="b" * 32) for i, lr in enumerate((1e-2, 0.1, 0.2), 1)]
+    assert batch_summary.summary(None, runs[:2]) == (
+        "1e-2: 90 % opening rate after 360 updates [83, 94]; 0.1: 90 % [83, 94]"
+    )
+    lost = [make(9, lr=lr, batch="b" * 32, status="FAILED", reason="nan") for lr in (0.1, 0.2)]
+    assert batch_summary.summary(None, [runs[0], *lost]).startswith("1e-2: 90 % opening rate")
+
+
 def test_seeds_alone_are_averaged(make):
     runs = [make(i, value=v, seed=i) for i, v in enumerate((0.9, 1.0), 1)]
     sentence = batch_summary.summary(None, runs)

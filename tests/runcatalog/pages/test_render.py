@@ -164,7 +164,12 @@ def test_check_names_the_first_row_that_differs(project, records, make):
     render.write(project, records)
 
     page = project.root / "catalog/toy.md"
-    page.write_text(page.read_text() + "typed by hand\n")
+    written = page.read_text()
+    page.write_text(f"<<<<<<< HEAD\n=======\n{written}>>>>>>> other\n")
+    assert check.difference(project, records) == [
+        "catalog/toy.md: a merge conflict; `catalog render` writes the page again"
+    ]
+    page.write_text(written + "typed by hand\n")
     (line,) = check.difference(project, records)
     assert "typed by hand" in line
     page.unlink()
@@ -192,7 +197,10 @@ def test_a_wrong_template_is_named(project, template, words):
 @pytest.mark.parametrize(
     ("template", "words"),
     [
-        ('{{ value("toy:train", lrr=0.1) }}', "has a flag lrr, did you mean lr?"),
+        (
+            '{{ value("toy:train", lrr=0.1) }}',
+            "value: no run of toy:train has a flag lrr, did you mean lr?",
+        ),
         ('{{ value("toy:train", "scoer", lr=0.1) }}', "has a metric scoer, did you mean score?"),
         ('{{ cell("toy:train", "a", "b", lrr=0.1) }}', "has a flag lrr"),
         ('{{ finding(["toy:train"], x="lrr", y="seed") }}', "has a flag lrr"),
@@ -224,6 +232,19 @@ def test_seeds_share_a_row(project, make):
     assert table[0][-1].endswith(
         "[00000003](toy_runs.md#00000003) and [1 more](toy_runs.md#toytrain)"
     )
+
+
+def test_repetitions_without_a_seed_are_seeds_only_where_their_results_differ(project, make):
+    def row(*results):
+        runs = [make(i, value=value, lr=1) for i, value in enumerate(results, 1)]
+        text = render.Catalog(project, runs).table(["toy:train"])
+        (header,), (shown,) = rows(text, "setting"), rows(text, "train")
+        return dict(zip(header, shown, strict=True))
+
+    same = row(0.9, 0.9, 0.9)
+    assert same["runs"] == "1"
+    assert same["outcome"] == "2 older runs of the same result, without a seed, left out"
+    assert row(0.9, 0.9, 0.8)["runs"] == "3"
 
 
 def test_seeds_share_a_row_if_they_started_from_runs_of_their_own_seeds(project, make):

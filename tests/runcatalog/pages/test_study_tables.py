@@ -68,6 +68,16 @@ def test_a_sweep_is_a_matrix_that_names_a_best_value_only_where_it_is_determined
     )
 
 
+def test_a_single_value_of_a_sweep_is_not_the_best(project, sweep):
+    alone = [run for run in sweep if run.flags["lr"] == 1e-3 or run.flags["task"] == "lever"]
+    catalog = render.Catalog(project, alone)
+    header, _, pull, _ = rows(catalog.sweep(["toy:sweep"], x="lr", y="task"))
+    shown = dict(zip(header, pull, strict=True))
+    assert (shown["1e-3"], shown["best lr"]) == ("99.7 [98.1, 100]", "")
+    finding = catalog.finding("toy:sweep", x="lr", y="task")
+    assert "nowhere distinguishable" in finding
+
+
 def test_equal_means_of_a_sweep_are_shared(project, make):
     rates = {("pull", 1): 1.0, ("pull", 2): 1.0, ("lever", 1): 0.9, ("lever", 2): 1.0}
     runs = [
@@ -217,6 +227,10 @@ def test_numbers_for_prose(project, make):
     assert catalog.value("toy:train", lr=1) == "85 % [21, 100] (2 seeds)"
     assert catalog.value("toy:train", lr=7) == "not run"
     assert catalog.value("toy:nowhere") == "not run"
+    assert catalog.value("toy:train", "opening_rate", lr=1) == catalog.value("toy:train", lr=1)
+    runs = [run.with_points({"loss": [(1, 9.0), (2, run.seed / 4)]}) for run in runs]
+    catalog = render.Catalog(project, [*runs, table])
+    assert catalog.value("toy:train", "loss", lr=1) == "0.375 [0.25, 0.5] (2 seeds)"
     assert catalog.cell("toy:sweep", "b", "median") == "9 \\[5, never\\]"
     assert catalog.cell("toy:sweep", "c", "median") == "not run"
 

@@ -320,6 +320,8 @@ def test_functions_that_a_template_calls(project, make):
     assert "undrawn" not in text
     assert "![landscape of search 00000063, search](../experiments/toy/figures/search.svg)" in text
     assert "search.svg" in joined(render.Catalog(project, trials))  # not its own batch
+    grid = [make(i, value=0.1 * i, lr=i, clip=i % 2, batch=batch.run) for i in range(1, 5)]
+    assert "![landscape of sweep 00000063, search]" in joined(render.Catalog(project, grid))
 
     (project.experiments / "toy" / "catalog.md.j2").write_text(
         '{{ landscape("../x", "toy:train") }}'

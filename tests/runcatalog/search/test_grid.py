@@ -94,3 +94,24 @@ def test_varying_flags_are_found_with_one_comparison_per_trial():
     progress = Progress(None, [{"seed": same, "lr": number} for number in range(100)])
     assert progress._points[7] == {"lr": 7}
     assert Value.compared <= 200
+
+
+@pytest.mark.parametrize(
+    ("status", "result", "shown"),
+    [
+        (-16, {}, "was stopped: Ctrl-C"),
+        (2, {}, "failed: exit status 2: no such file"),
+        (-15, {"status": "KILLED", "reason": "SIGTERM (the time is up)"}, "was stopped: SIGTERM (the time is up)"),
+        (1, {"status": "FAILED", "reason": "not finite at update 3"}, "failed: not finite at update 3"),
+    ],
+)  # fmt: skip
+def test_why_a_trial_has_not_finished(batch, capsys, status, result, shown):
+    progress, runs = batch
+    progress.start(runs[0])
+    directory = Path(runs[0].dir)
+    (directory / ".guild" / "attrs" / "exit_status").write_text(str(status))
+    (directory / ".guild" / "output").write_text("loss: 3\nno such file\n")
+    if result:
+        (directory / "result.json").write_text(json.dumps(result))
+    progress.end(is_stopped=True)
+    assert f"  trial 1 {shown}; again: guild run" in capsys.readouterr().out

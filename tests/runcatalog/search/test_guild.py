@@ -386,7 +386,10 @@ def test_a_trial_that_waits_has_the_label_of_its_operation(project):
 def test_a_batch_says_which_trials_failed_and_how_to_run_them_again(project):
     told = project.run("toy:train", "y=[6.0,12.0]").splitlines()
     (failed,) = (path for path in runs_of(project) if project.attr(path, "exit_status") == "1")
-    assert f"  trial 2 failed: exit status 1; again: guild run --restart {failed.name[:8]}" in told
+    assert (
+        f"  trial 2 failed: exit status 1: exploded; again: guild run --restart {failed.name[:8]}"
+        in told
+    )
     assert told[-1].startswith("  to show it: catalog sync && catalog row ")
 
 

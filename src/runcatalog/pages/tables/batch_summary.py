@@ -45,6 +45,7 @@ def grid_summary(trials: Sequence[RunRecord]) -> str:
         return over_seeds(ranked[0])
     names = list(ranked[0].point)
     good = [g for g in ranked if g.value is not None]
+    has_best = len(good) > 1 and good[0].value != good[1].value
     parts = []
     for group in good[:MAX_GROUPS]:
         point = sentences.point_text(group.point, names)
@@ -52,7 +53,7 @@ def grid_summary(trials: Sequence[RunRecord]) -> str:
             first = group.objectives[0]
             shown = sentences.objective_text(first, group.value or 0.0)
             tail = _common_after(group.objectives) + sentences.interval(group.objectives)
-            parts.append(f"best **{point}**: {shown}{tail}")
+            parts.append(f"{f'best **{point}**' if has_best else point}: {shown}{tail}")
         else:
             shown = sentences.value_text(group.objectives[0], group.value or 0.0)
             parts.append(f"{point}: {shown}{sentences.interval(group.objectives)}")

@@ -142,7 +142,8 @@ def outcome(data: PageData, setting: Setting, summary: bool = True) -> str:
     parts.append(evaluation_marks.mark(data.opened, batch, members).removeprefix("; "))
     if setting.repeated:
         runs = numbers.count(setting.repeated, "older run")
-        parts.append(f"{runs} of the same seed left out")
+        same = "result, without a seed," if members[0].seed is None else "seed"
+        parts.append(f"{runs} of the same {same} left out")
     parts += provenance(data, members)
     return joined(parts)
 

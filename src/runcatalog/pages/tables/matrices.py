@@ -42,8 +42,9 @@ class Line:
 
     @property
     def is_determined(self) -> bool:
-        """Whether the best value is distinguishable from all others."""
-        return self.best is not None and not self.tied
+        """Whether the best value is distinguishable from all others, of which there is at least one."""
+        done = sum(bool(setting.objectives) for setting in self.settings.values())
+        return done > 1 and self.best is not None and not self.tied
 
 
 def lines(data: PageData, operations: Sequence[str], x: str, y: str) -> list[Line]:
@@ -129,8 +130,8 @@ def _cell(line: Line, column: Any) -> str:
 def _verdict(line: Line) -> str:
     if line.best is None:
         return "no result"
-    if line.is_determined:
-        return markdown.flag_value(line.best)
+    if not line.tied:
+        return markdown.flag_value(line.best) if line.is_determined else ""
     tied = sorted([line.best, *line.tied], key=values.sort_key)
     return f"undetermined: {', '.join(map(markdown.flag_value, tied))}"
 

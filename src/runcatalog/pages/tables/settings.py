@@ -23,7 +23,7 @@ class Setting:
         members: The runs, single ones and trials of batches, by start; of finished runs with the same seed, flags and
             parents the newest, as for the headlines.
         batches: Records of their batches.
-        repeated: Number of older runs with the same seed that are left out.
+        repeated: Number of older runs with the same seed, or without one and with the same result, that are left out.
     """
 
     operation: str

@@ -7,6 +7,7 @@ Guild saves the output of its runs. For a script started by hand the run copies 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 from collections.abc import Callable
@@ -17,7 +18,8 @@ from runcatalog.record.journal.files import open_regular
 
 MAX_BYTES = 1 << 20  # of a copy; beyond it, only the last half remains
 TAIL_LINES = 20  # lines of output in the record of a failed run
-_TAIL_BYTES = 1 << 16  # read by last_lines
+_TAIL_BYTES = 1 << 16  # read by last_lines and last_message
+_TRACEBACK = "Traceback (most recent call last):"
 
 
 class OutputCopy:
@@ -130,6 +132,21 @@ def last_line(path: Path) -> str:
     """Return the last line of an output file that is not blank, cut to 500 characters; "" without one."""
     lines = reversed(_tail(path, 8192).splitlines())
     return next((line.strip()[:500] for line in lines if line.strip()), "")
+
+
+def last_message(path: Path) -> str:
+    """Return the exception with whose traceback an output file ends, else its last line; cut to 500 characters.
+
+    An exception's message may have several lines, which become one.
+    """
+    lines = _tail(path, _TAIL_BYTES).splitlines()
+    begins = [i for i, line in enumerate(lines) if _TRACEBACK in line]
+    after = lines[begins[-1] + 1 :] if begins else []
+    message = list(itertools.dropwhile(lambda line: not line or line[0] == " ", after))
+    # A script that prints more than this after a traceback has caught the exception.
+    if message and len(message) <= TAIL_LINES:
+        return " ".join(" ".join(message).split())[:500]
+    return last_line(path)
 
 
 def _tail(path: Path, size: int) -> str:
