@@ -13,8 +13,8 @@ from runcatalog.pages import render
 
 # The wording of text.sentences for a running run, and of pages.tables.batch_summary for a running batch.
 _RUNS = re.compile(r"(?:^|; |\d of \d+ still )running(?:$|[,;])")
-# Links to MLflow depend on the server.
 _CONFLICT = re.compile("^<{7} ", re.MULTILINE)
+# Links to MLflow depend on the server.
 _MLFLOW = re.compile(r" \[MLflow\]\([a-z]+://[^()\s]*/runs/[^()\s]*\)")
 
 
