@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,12 +19,14 @@ from runcatalog.record.journal.files import read_json
 from runcatalog.record.journal.lines import read_lines
 from runcatalog.record.journal.metrics import points_of
 from runcatalog.record.lifecycle.status import RUNNING, Status, last_session, status_of
+from runcatalog.record.output.console import last_lines
 from runcatalog.record.output.progress import RECENT, Speed
 
 TAIL = 1 << 16  # bytes at the end of a journal that are read for a new run
 RESCAN = 2.0  # s between scans for new runs
 STALE = 120.0  # s without a sign after which a run is suspect: four heartbeats
 SETTLE = 5.0  # s in which a final status may still change: Guild writes exit statuses last
+_STEP = re.compile(r"^step: +(\d{1,18})$", re.MULTILINE)  # as Guild reads it
 _LIKELY = ("rate", "return", "reward", "length", "accuracy", "loss")
 
 
@@ -40,6 +43,7 @@ class Job:
         done, total, unit: Progress that the script reports; total 0 without a report.
         sign: Last sign of life, milliseconds since the epoch.
         last: Last value of each metric.
+        step: Last step that a run without a journal has printed; "" without one.
         status: Running, or how it ended.
         is_batch: Whether it is a batch; `done` then counts trials.
     """
@@ -54,6 +58,7 @@ class Job:
     unit: str = ""
     sign: int = 0
     last: dict[str, float] = field(default_factory=dict)
+    step: str = ""
     status: Status = Status(RUNNING, "", None)  # noqa: RUF009  an immutable tuple
     is_batch: bool = False
     ended_at: float = 0.0  # by this process's clock
@@ -63,6 +68,11 @@ class Job:
     _written: tuple[int, int] = (0, 0)
     _steps: Speed = field(default_factory=Speed)
     _progress: Speed = field(default_factory=Speed)
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether a session of the run has begun in its journal."""
+        return self._session > 0
 
     @property
     def share(self) -> float | None:
@@ -280,7 +290,10 @@ def _refresh_guild(job: Job) -> None:
     job.begun = job.begun or _whole(guild.started)
     job.sign = int(time.time() * 1000) if status == RUNNING else job.sign
     job.status = _checked(Status(status, reason, None))
-    if job.is_batch:
+    if not job.is_batch:
+        steps = _STEP.findall(last_lines(job.directory / ".guild" / "output"))
+        job.step = steps[-1] if steps else job.step
+    else:
         states = [
             GuildRun(t, str(job.directory.parent / t)).attr("exit_status") for t in guild.trials
         ]

@@ -190,7 +190,7 @@ def _cells(
         "%": "" if share is None else f"{int(100 * share)} %",
         "done": _done(job),
         "steps/s": "" if speed is None else terminal.number(speed, 3),
-        "metric": _begun(job) if metric is None else _metric(*metric),
+        "metric": _begun(job, now) if metric is None else _metric(*metric),
         "left": "" if left is None else _clock(left),
         "last sign": f"{_clock(silent)} ago" if job.sign else "",
     }
@@ -223,9 +223,14 @@ def _done(job: Job) -> str:
     return f"{terminal.number(job.done)}/{terminal.number(job.total)} {job.unit}"
 
 
-def _begun(job: Job) -> str:
-    """State of a job without metrics."""
-    return f"{terminal.number(job.done)} trials done" if job.is_batch else "starting"
+def _begun(job: Job, now: float) -> str:
+    """State of a job without metrics; a script that records nothing has no others."""
+    if job.is_batch:
+        return f"{terminal.number(job.done)} trials done"
+    if job.has_journal or not job.begun:
+        return "starting"
+    age = f"running {_clock(max(0.0, now - job.begun / 1000))}"
+    return f"{age}, step {job.step}" if job.step else age
 
 
 def _end_line(job: Job, metrics: Mapping[str, Sequence[str]]) -> Text:

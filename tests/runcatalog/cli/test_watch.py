@@ -474,3 +474,21 @@ def test_guilds_batches_and_their_trials(shell):
     shell.inside("sync")
     key = re.findall(r"catalog row (\w{8})\n", output)[-1]
     assert f"| {key}" in shell.inside(f"row {key}")
+
+
+def test_a_script_that_records_nothing_is_running_and_not_starting(project, tmp_path):
+    guild = tmp_path / "guild/runs" / ("ab" * 16) / ".guild"
+    (guild / "attrs").mkdir(parents=True)
+    (guild / "opref").write_text("guildfile:/nowhere '' toy plain")
+    (guild / "attrs" / "started").write_text(str(int((time.time() - 3700) * 1e6)))
+    (guild / "LOCK").write_text(str(os.getpid()))
+    jobs = Jobs(project, tmp_path / "guild")
+    jobs.refresh()
+    (job,) = jobs.running
+    now = job.begun / 1000 + 3700
+    assert "running 1:01:40" in "".join(lines_of(watch.frame(jobs, {}, now, 100), 100))
+    (guild / "output").write_text("step: 1\nloss: 0.5\nstep: 20\nloss: 0.25\n")
+    jobs.refresh()
+    shown = "".join(lines_of(watch.frame(jobs, {}, now, 100), 100))
+    assert "running 1:01:40, step 20" in shown
+    assert "starting" not in shown
