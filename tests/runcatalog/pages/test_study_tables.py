@@ -230,7 +230,7 @@ def test_numbers_for_prose(project, make):
     assert catalog.value("toy:train", "opening_rate", lr=1) == catalog.value("toy:train", lr=1)
     runs = [run.with_points({"loss": [(1, 9.0), (2, run.seed / 4)]}) for run in runs]
     catalog = render.Catalog(project, [*runs, table])
-    assert catalog.value("toy:train", "loss", lr=1) == "0.375 [0.25, 0.5] (2 seeds)"
+    assert catalog.value("toy:train", "loss", lr=1) == "0.375 [−1.213, 1.963] (2 seeds)"
     assert catalog.cell("toy:sweep", "b", "median") == "9 \\[5, never\\]"
     assert catalog.cell("toy:sweep", "c", "median") == "not run"
 
