@@ -89,8 +89,8 @@ def turn_advantages(
 def certainty_equivalence(paths: Sequence[Path], gamma: float) -> list[TurnAdvantages]:
     """Estimate the advantages of all turns of a game's trajectories.
 
-    A transition (state, action, valid actions before, random stream) that several trajectories share is counted once. The advantage is
-    0 in a state where all trajectories chose the same action, and where the next state is unknown.
+    A transition (state, action, valid actions before, random stream) that several trajectories share is counted once.
+    The advantage is 0 in a state where all trajectories chose the same action, and where the next state is unknown.
 
     Args:
         paths: Trajectories of the same game.
