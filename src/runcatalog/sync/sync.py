@@ -425,7 +425,7 @@ class Sync:
             # Replaced by a new row: the experiment of a row cannot be changed, nor can its points; rows from a CSV or
             # from an interrupted write are incomplete.
             replace_row = stored.tags.get(DIGEST) == INCOMPLETE or stored.record.reported_by
-            replace_row = replace_row or bool(record.metrics)
+            replace_row = replace_row or bool(record.metrics) or bool(stored.last)
             if replace_row or stored.record.study != record.study:
                 addition = Addition(record, tags, replaces=stored, points=points or {})
                 ((_, id),) = self.store.write_all([addition])

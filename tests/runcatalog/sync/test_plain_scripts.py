@@ -159,6 +159,21 @@ def test_a_restarted_run_has_the_scalars_of_its_last_session(plain):
     assert record["result"]["objective"]["value"] == 2
 
 
+def test_a_restarted_run_that_logs_nothing_has_no_scalars(plain):
+    (plain.root / "plain.py").write_text(RESTARTED)
+    plain("guild run plain -y")
+    (run,) = (path.name for path in (plain.root.parent / "guild/runs").iterdir())
+    plain.inside("sync -q")
+    plain(f"guild run --restart {run} steps=0 -y")
+    plain.inside("sync -q")
+    assert " 0 sent" in plain.inside("sync")
+    plain.inside("export")
+    (path,) = (plain.root / "experiments/records").glob("*/*.json")
+    record = json.loads(path.read_text())
+    assert record["flags"] == {"base": 100, "steps": 0}
+    assert (record["metrics"], record["result"]) == ({}, None)
+
+
 def test_mlflow_has_every_point(plain):
     many = "for step in range(1, 301):\n    print(f'step: {step}')\n    print(f'accuracy: {step % 7}')\n"
     (plain.root / "plain.py").write_text(many)
