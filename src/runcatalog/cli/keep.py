@@ -38,6 +38,8 @@ def sync(options: argparse.Namespace) -> int:
         print(f"{report.others} of other projects: not sent (`catalog sync --all` sends them too)")
     if report.deleted:
         print(f"{report.deleted} deleted in MLflow: not sent again")
+    for hint in report.hints:
+        print(f"catalog: {clean(hint)}", file=sys.stderr)
     for problem in report.problems:
         print(f"catalog: {clean(problem)}", file=sys.stderr)
     return 1 if report.problems else 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from runcatalog.cli.common import Commands, committed_records, reader_of, runs_of, selected_runs
 from runcatalog.model.errors import CatalogError
+from runcatalog.model.marks import changed_numbers
 from runcatalog.model.project import CATALOG_FILE, LOCAL_FILE, Project
 
 if TYPE_CHECKING:
@@ -42,8 +43,12 @@ def render(options: argparse.Namespace) -> int:
     if not options.records:
         local = local_page.not_exported(project, reader_of(options), records)
         _print_written(local_page.write(project, records, local, links))
-        if local:
-            runs = "1 run is" if len(local) == 1 else f"{len(local)} runs are"
+        committed = {record.run: record for record in records}
+        new = [
+            r for r in local if r.run not in committed or not changed_numbers(committed[r.run], r)
+        ]
+        if new:
+            runs = "1 run is" if len(new) == 1 else f"{len(new)} runs are"
             where = os.path.relpath(project.local_catalog)
             print(
                 f"{runs} not exported: see {where}, `catalog export` enters them in {CATALOG_FILE}"

@@ -176,10 +176,23 @@ def _label_trials(batch_util: ModuleType) -> None:
     batch_util._trial_label = trial_label
 
 
+# A number as Python prints it: 1e+20, +5, nan, -inf, 1.
+_NUMBER = r"[-+]?(?i:nan\b|inf(?:inity)?\b|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?)"
+
+
+def _read_all_numbers(summary: ModuleType) -> None:
+    """Let a printed scalar be any number: Guild passes over those with a plus sign, NaN and infinities."""
+    summary.ALIASES = [
+        (alias, _NUMBER.replace("\\", r"\\") if alias.pattern == r"\\value" else pattern)
+        for alias, pattern in summary.ALIASES
+    ]
+
+
 _CHANGES: dict[str, Callable[[ModuleType], None]] = {
     "guild.batch_util": _label_trials,
     "guild.op": _change_op,
     "guild.resolver": _change_resolver,
     "guild.run": _change_runs,
+    "guild.summary": _read_all_numbers,
     "guild.var": _skip_damaged,
 }

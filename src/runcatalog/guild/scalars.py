@@ -20,8 +20,13 @@ _MAX_METRICS = 200  # per run
 _FLOATS = (1, 2)  # floating-point types of a tensor
 
 
-def event_files(directory: Path) -> list[Path]:
-    """Return the event files in a run's directory, sorted; links and other hidden folders are not followed."""
+def event_files(directory: Path, since: int = 0) -> list[Path]:
+    """Return the event files in a run's directory, sorted; links and other hidden folders are not followed.
+
+    Args:
+        directory: The run's directory.
+        since: When its last session began [ms since the epoch]; files that were last written before are left out.
+    """
     paths = []
     for folder, folders, names in os.walk(directory):
         top = Path(folder) == directory
@@ -35,7 +40,11 @@ def event_files(directory: Path) -> list[Path]:
         elif Path(folder) == directory / ".guild":
             folders.clear()
         paths += [Path(folder, name) for name in names if ".tfevents." in name]
-    return sorted(path for path in paths if not path.is_symlink())
+    return sorted(
+        path
+        for path in paths
+        if not path.is_symlink() and path.stat().st_mtime_ns >= 1_000_000 * since
+    )
 
 
 def stamp(files: Sequence[Path], directory: Path) -> str:

@@ -187,9 +187,7 @@ class Project:
             if key == "name" and not (isinstance(value, str) and _NAME.fullmatch(value)):
                 raise CatalogError(f"{where}: letters, digits, - and _ are expected, got {value!r}")
             if key == "objective" and value is not None and _objective(value) is None:
-                raise CatalogError(
-                    f"{where}: {{maximize: SCALAR}} or {{minimize: SCALAR}} is expected, got {value!r}"
-                )
+                raise CatalogError(f"{where}: {_EXPECTED}, got {value!r}")
         return content
 
     def studies(self) -> list[str]:
@@ -221,7 +219,7 @@ class Project:
         """Return the operations that the root's guild.yml and its included files declare, by name.
 
         Raises:
-            CatalogError: A file is not a Guild file.
+            CatalogError: A file is not a Guild file, or an objective is neither a scalar nor {maximize: SCALAR}.
         """
         path = self.root / GUILD_FILE
         by_name: dict[str, Operation] = {}
@@ -236,7 +234,7 @@ class Project:
                 _flags(body.get("flags")),
                 _resources(body.get("requires")),
                 tuple(c for c in body.get("compare") or () if isinstance(c, str)),
-                _objective(body.get("objective")) or self.objective,
+                _declared_objective(declared) or self.objective,
                 _units(body.get("units")),
             )
         return by_name
@@ -376,6 +374,7 @@ def _resources(content: Any) -> tuple[str, ...]:
 
 _GOALS = {"maximize": "max", "minimize": "min"}
 _VALUES = ("first", "last", "min", "max")
+_EXPECTED = "{maximize: SCALAR} or {minimize: SCALAR} is expected"
 
 
 def _units(content: Any) -> dict[str, str]:
@@ -387,10 +386,12 @@ def _units(content: Any) -> dict[str, str]:
 def _objective(content: Any) -> Objective | None:
     """Parse an objective as Guild does: a scalar to minimise, or {maximize: SCALAR}; None for anything else.
 
-    The scalar may be preceded by the value that counts: `max accuracy`.
+    A scalar after a minus sign is maximised. It may be preceded by the value that counts: `max accuracy`.
     """
     if isinstance(content, dict) and len(content) == 1:
         ((verb, scalar),) = content.items()
+    elif isinstance(content, str) and content.startswith("-"):
+        verb, scalar = "maximize", content[1:]
     else:
         verb, scalar = "minimize", content
     if verb not in _GOALS or not isinstance(scalar, str) or not scalar.strip():
@@ -399,6 +400,21 @@ def _objective(content: Any) -> Objective | None:
     if value in _VALUES and rest.strip():
         return Objective(rest.strip(), _GOALS[verb], value)
     return Objective(scalar.strip(), _GOALS[verb])
+
+
+def _declared_objective(declared: declarations.Declared) -> Objective | None:
+    """Return an operation's own objective; None without one.
+
+    Raises:
+        CatalogError: It is not an objective.
+    """
+    content = declared.body.get("objective")
+    objective = _objective(content)
+    if content is not None and objective is None:
+        raise CatalogError(
+            f"{declared.file}: {declared.name}: objective: {_EXPECTED}, got {content!r}"
+        )
+    return objective
 
 
 def _line_of(path: Path, key: str) -> int:

@@ -170,7 +170,7 @@ def missing_objective_hint(batch: Any, trials: Sequence[Trial], objective: Objec
         if any(r["tag"] == tag and str(r["prefix"]).startswith(prefix or "") for r in rows):
             continue
         if re.search(rf"^\s*{re.escape(tag)}:", _output(trial), re.MULTILINE):
-            continue  # Guild does not record a printed NaN
+            continue  # a declared pattern of `output-scalars` may leave out a NaN
         goal = "minimize" if own_objective(trial.run).get("goal") == "min" else "maximize"
         names = sorted({r["tag"] for r in rows}, key=lambda name: (name != "objective", name))
         name = names[0] if "objective" in names else "NAME"

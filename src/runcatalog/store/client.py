@@ -52,6 +52,7 @@ TRANSACTION = 600_000  # points per transaction, 2-4 s in which other writers wa
 DIGEST = "catalog.record"  # tag: digest of the record that a run was imported from
 _REPLACED = "replaced-"  # prefix of the run_id of a removed run, so that no query returns it
 INCOMPLETE = "incomplete"  # that tag's value until the whole record is written
+Curves = Mapping[str, Sequence[Point]]
 BATCH_KEY = "catalog.batch"  # tag: key of a batch's trials, also if Guild has no run of the batch
 
 
@@ -63,11 +64,13 @@ class Addition:
         record: The run.
         tags: Tags in addition to those of the record.
         replaces: The run in MLflow to replace; None for a new run.
+        points: All points by metric, of which the record keeps a part; empty if the record has all.
     """
 
     record: RunRecord
     tags: dict[str, str] = field(default_factory=dict)
     replaces: StoredRun | None = None
+    points: Curves = field(default_factory=dict)
 
 
 class Store(Reader):
@@ -150,14 +153,11 @@ class Store(Reader):
             points.setdefault(run_id, {}).setdefault(decode(name), []).append((step, value))
         return points
 
-    def write(self, record: RunRecord, tags: dict[str, str] | None = None) -> str:
-        """Add a run for a record; return its MLflow id.
-
-        Args:
-            record: The run.
-            tags: Tags in addition to those of the record.
-        """
-        ((_, id),) = self.write_all([Addition(record, tags or {})])
+    def write(
+        self, record: RunRecord, tags: dict[str, str] | None = None, points: Curves | None = None
+    ) -> str:
+        """Add a run for a record; return its MLflow id. The arguments are those of :class:`Addition`."""
+        ((_, id),) = self.write_all([Addition(record, tags or {}, points=points or {})])
         return id
 
     def write_all(self, additions: Sequence[Addition]) -> Iterator[tuple[RunRecord, str]]:
@@ -176,12 +176,12 @@ class Store(Reader):
         ids = sorted(uuid.uuid4().hex for _ in additions)
         for addition, id in zip(additions, ids, strict=True):
             if self._tables is None or addition.record.status == RUNNING:
-                run_id = self.write_by_client(addition.record, addition.tags)
+                run_id = self.write_by_client(addition.record, addition.tags, addition.points)
                 self._remove_replaced([addition])
                 yield addition.record, run_id
                 continue
             with one_line_errors(self.uri, addition.record.id8):
-                run = self._new_run(addition.record, addition.tags, id)
+                run = self._new_run(addition.record, addition.tags, id, addition.points)
             if pending and points + run.count > TRANSACTION:
                 yield from self._add(pending, new)
                 new, pending, points = [], [], 0
@@ -207,15 +207,16 @@ class Store(Reader):
             if addition.replaces is not None:
                 self.forget(addition.replaces)
 
-    def _new_run(self, record: RunRecord, tags: dict[str, str], id: str) -> NewRun:
+    def _new_run(
+        self, record: RunRecord, tags: dict[str, str], id: str, points: Curves | None = None
+    ) -> NewRun:
         experiment = experiment_of(self.client, self.experiment(record.study), self._known)
         name = run_name(record)
         params = compat.checked_params(params_of(record))
         time = record.started or 0
         metrics = {}
-        for name_, metric in record.metrics.items():
-            times = [time] * len(metric.steps)
-            metrics[encode(name_)] = Points(metric.steps, times, metric.values)
+        for name_, (steps, numbers) in _columns(record, points).items():
+            metrics[encode(name_)] = Points(steps, [time] * len(steps), numbers)
         compat.check_metrics(metrics, time)  # the steps of a record are integers, its values floats
         return NewRun(
             experiment=experiment,
@@ -233,17 +234,19 @@ class Store(Reader):
             id=id,
         )
 
-    def write_by_client(self, record: RunRecord, tags: dict[str, str] | None = None) -> str:
+    def write_by_client(
+        self, record: RunRecord, tags: dict[str, str] | None = None, points: Curves | None = None
+    ) -> str:
         """Add a run for a record through MLflow's client, in few requests: with SQLite a request syncs to disk."""
         from mlflow.entities import Metric, Param, RunTag
 
         client = self.client
         params = [Param(*item) for item in params_of(record).items()]
         time = record.started or 0
-        points = [
+        metrics = [
             Metric(encode(name), value, time, step)
-            for name, metric in record.metrics.items()
-            for step, value in metric.curve
+            for name, columns in _columns(record, points).items()
+            for step, value in zip(*columns, strict=True)
         ]
         with one_line_errors(self.uri, record.id8):
             experiment = self.experiment(record.study)
@@ -253,11 +256,11 @@ class Store(Reader):
             room = POINTS - min(len(params), 100) - 1
             for group in groups(params[100:], 100):
                 client.log_batch(run_id, params=group)
-            for group in groups(points[room:], POINTS):
+            for group in groups(metrics[room:], POINTS):
                 client.log_batch(run_id, metrics=group)
             # MLflow writes the tags of a request after its points and params.
             complete = [RunTag(DIGEST, digest(record))]
-            client.log_batch(run_id, points[:room], params[:100], complete)
+            client.log_batch(run_id, metrics[:room], params[:100], complete)
             if record.status != RUNNING:
                 client.set_terminated(run_id, record.status, _end(record))
         return run_id
@@ -381,6 +384,18 @@ def _stored(run: Run, experiment: str) -> StoredRun | None:
 
 def _loaded(run: Run, kind: str) -> dict[str, Any]:
     return last_steps(run) if kind == "steps" else getattr(run.data, kind)
+
+
+def _columns(
+    record: RunRecord, points: Curves | None
+) -> dict[str, tuple[Sequence[int], Sequence[float]]]:
+    """Return (steps, values) by metric: of all points, or else of those of the record."""
+    columns: dict[str, tuple[Sequence[int], Sequence[float]]]
+    columns = {name: (metric.steps, metric.values) for name, metric in record.metrics.items()}
+    for name, curve in (points or {}).items():
+        steps, numbers = zip(*curve, strict=True)
+        columns[name] = steps, numbers
+    return columns
 
 
 def _end(record: RunRecord) -> int:

@@ -21,7 +21,7 @@ class Counts:
         records: Number of records that agree with MLflow now.
         written: Number of those that were new or had changed.
         continued: Number of runs that had not finished when their record was written, and went on.
-        refused: A line per run whose numbers in MLflow are not those of its record, which is kept.
+        refused: A line per run whose numbers in MLflow are not those of its record, which is kept and still counts.
     """
 
     records: int = 0
@@ -48,11 +48,13 @@ def export(records: Sequence[RunRecord], folder: Path) -> Counts:
             kept.append(record)
             continue
         if changed := changed_numbers(before, record):
-            names = ", ".join(changed)
-            counts.refused.append(
-                f"run {record.id8} ({record.operation}): {names} in MLflow differ from its record, "
-                "which is kept: a record is never changed"
-            )
+            if before.is_current:
+                names = ", ".join(changed)
+                counts.refused.append(
+                    f"run {record.id8} ({record.operation}): {names} in MLflow differ from its record, "
+                    f"which is kept: a record is never changed. `catalog forget {record.id8} --why TEXT` takes it "
+                    "out of the tables; what runs again with `guild run` is a new run"
+                )
             continue
         counts.continued += before.status != FINISHED and before.wall_seconds != record.wall_seconds
         if before.batch and before.batch != record.batch and before.reported_by:

@@ -18,6 +18,7 @@ from typing import Any
 from runcatalog.guild import file_stamps, scalars
 from runcatalog.guild import runs as guild_runs
 from runcatalog.guild.runs import Batch, Cache, GuildRun
+from runcatalog.model.declarations import GUILD_FILE
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.marks import with_marks
 from runcatalog.model.project import Objective, Project
@@ -33,7 +34,7 @@ from runcatalog.record.lifecycle.status import last_session, status_of
 from runcatalog.record.output.console import last_lines, output_path
 from runcatalog.record.provenance.redact import still_hidden
 from runcatalog.record.untrusted import inside
-from runcatalog.store.client import BATCH_KEY, DIGEST, INCOMPLETE, Addition, Store
+from runcatalog.store.client import BATCH_KEY, DIGEST, INCOMPLETE, Addition, Curves, Store
 from runcatalog.store.run_index import RunIndex
 from runcatalog.store.run_rows import StoredRun, digest, mark_tags, params_of
 from runcatalog.store.sqlite_writer import RunExists
@@ -53,6 +54,7 @@ class Report:
         sent: Number of those that were new or had changed.
         others: Number of runs of other projects, which were left out.
         deleted: Number of runs that were deleted in MLflow, and so not sent again.
+        hints: A line per operation whose runs have finished without a value of its objective.
         problems: A line per run that could not be sent.
     """
 
@@ -60,6 +62,7 @@ class Report:
     sent: int = 0
     others: int = 0
     deleted: int = 0
+    hints: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
@@ -335,7 +338,10 @@ class Sync:
             self._add_problem(run.id, UserError(text))
             return
         status, reason = run.end()
-        if status == KILLED and reason == GONE:
+        # Scalars are read only after the end of a run, since points cannot be removed from MLflow. Guild writes
+        # new files in each session, and what an earlier one computed is not the run's result.
+        files = scalars.event_files(run.directory, run.started or 0) if status != RUNNING else []
+        if status == KILLED and reason == GONE and not files:
             reason = "process gone before it recorded anything"
         search = tags.pop("search", "")
         record = RunRecord(
@@ -359,8 +365,7 @@ class Sync:
         known = self.index.get(run.id)
         new = known is None or known.status != status
         unchanged = {name: tags[name] for name in ("mlflow.parentRunId", PROJECT) if name in tags}
-        # Scalars are read only after the end of a run, since points cannot be removed from MLflow.
-        files = scalars.event_files(run.directory) if status != RUNNING else []
+        points: dict[str, list[Point]] = {}
         objective = self._objective(run)
         if files:
             # Unchanged files are not read again.
@@ -374,8 +379,12 @@ class Sync:
                 and all(stored.tags.get(name) == value for name, value in unchanged.items())
             ):
                 return
-            record = _with_scalars(record, scalars.points(run.directory, files), objective)
-        mlflow_id = self._put(record, unchanged)
+            points = scalars.points(run.directory, files)
+            record = _with_scalars(record, points, objective)
+        sent = self.report.sent
+        mlflow_id = self._put(record, unchanged, points)
+        if self.report.sent > sent and status == FINISHED and objective is not None:
+            self._add_hint(record, objective, list(points))
         log = output_path(run.directory)
         # The log is sent only once: a later shell may lack the environment variables with the secrets to hide.
         new = new or known.id != mlflow_id  # a row with metrics is replaced by a new one
@@ -383,13 +392,28 @@ class Sync:
             tail = run.hide.text(last_lines(log))
             self.store.client.log_text(mlflow_id, f"{tail}\n", "log_tail.txt")
 
-    def _put(self, record: RunRecord, tags: dict[str, str]) -> str:
-        """Add or update a run without journal; return its MLflow id."""
+    def _add_hint(self, record: RunRecord, objective: Objective, logged: list[str]) -> None:
+        """Note that a run has logged no value of its objective, once per operation."""
+        if scalars.find(objective.scalar, logged) is not None:
+            return
+        if not logged and objective is self.project.objective:
+            return  # an operation that computes no numbers, such as one that prepares data
+        names = f"it logged {', '.join(logged[:8])}" if logged else "it logged no scalar"
+        verb = "minimize" if objective.goal == "min" else "maximize"
+        hint = (
+            f"{record.operation} finished but logged no {objective.scalar}, which is its objective: {names}; "
+            f"declare `objective: {{{verb}: NAME}}` in {GUILD_FILE}"
+        )
+        if hint not in self.report.hints:
+            self.report.hints.append(hint)
+
+    def _put(self, record: RunRecord, tags: dict[str, str], points: Curves | None = None) -> str:
+        """Add or update a run without journal, with all its points; return its MLflow id."""
         tags = {**tags, STAMP: "guild"}
         stored = self.index.get(record.run)
         if stored is None:
             self._count_sent(record.run, record.operation, record.status)
-            return self.store.write(record, tags)
+            return self.store.write(record, tags, points)
         if stored.deleted:
             self.report.deleted += 1
             return ""
@@ -401,10 +425,11 @@ class Sync:
             # Replaced by a new row: the experiment of a row cannot be changed, nor can its flags and points; rows from
             # a CSV or from an interrupted write are incomplete.
             replace_row = stored.tags.get(DIGEST) == INCOMPLETE or stored.record.reported_by
-            replace_row = replace_row or bool(record.metrics)
+            replace_row = replace_row or bool(record.metrics) or bool(stored.last)
             replace_row = replace_row or params_of(record) != params_of(stored.record)
             if replace_row or stored.record.study != record.study:
-                ((_, id),) = self.store.write_all([Addition(record, tags, replaces=stored)])
+                addition = Addition(record, tags, replaces=stored, points=points or {})
+                ((_, id),) = self.store.write_all([addition])
                 self.index.leave_out(stored)
                 return id
             self.store.update(stored, record, tags)

@@ -9,6 +9,7 @@ from rendered import committed
 from runcatalog.model.marks import marked
 from runcatalog.model.record_files import dumps, read, write_all
 from runcatalog.store.client import Store
+from runcatalog.sync.sync import STAMP
 
 
 @pytest.fixture
@@ -55,11 +56,30 @@ def test_numbers_of_a_finished_run_are_not_changed(lab, make):
     lines = [line for line in output.splitlines() if line.startswith("catalog: ")]
     assert lines == [
         "catalog: run 00000004 (toy:train): result in MLflow differ from its record, which is kept: "
-        "a record is never changed"
+        "a record is never changed. `catalog forget 00000004 --why TEXT` takes it out of the tables; "
+        "what runs again with `guild run` is a new run"
     ]
     after = texts(lab)
     assert after["00000004.json"] == before["00000004.json"]
     assert '"label": "another"' in after["00000003.json"]  # the others are exported
+
+
+def test_a_retracted_record_is_not_compared_with_mlflow(lab, make):
+    lab.store.tag(stored(lab, 4).id, {"result": json.dumps(make(4, value=0.9).result)})
+    lab.inside("export", code=1)
+    lab.inside("forget 00000004 --why 'restarted with other flags'")
+    before = texts(lab)
+    lab.inside("export")
+    assert texts(lab) == before
+
+
+def test_a_run_that_cannot_be_exported_is_not_said_to_be(lab, make):
+    tags = {"result": json.dumps(make(4, value=0.9).result), "wall_seconds": "9.0", STAMP: "guild"}
+    lab.store.tag(stored(lab, 4).id, tags)
+    assert "not exported" not in lab.inside("render")
+    new = make(6, value=0.6)
+    lab.store.write(new)
+    assert "1 run is not exported" in lab.inside("render")
 
 
 def test_an_unfinished_run_may_continue(lab):

@@ -1,6 +1,7 @@
 """Scalars of event files, against TensorBoard's own writer."""
 
 import math
+import os
 
 import pytest
 from tensorboard.compat.proto.event_pb2 import Event
@@ -55,6 +56,14 @@ def test_links_and_hidden_folders_are_left_alone(tmp_path):
     (run / "link").symlink_to(tmp_path / "elsewhere")
     assert read(run) == {}
     assert scalars.stamp([], run) == ""
+
+
+def test_files_of_earlier_sessions_are_left_out(tmp_path):
+    write(tmp_path / ".guild", ("loss", 1, 1.0))
+    (old,) = scalars.event_files(tmp_path)
+    os.utime(old, (1000.0, 1000.0))
+    assert scalars.event_files(tmp_path, 1_000_000) == [old]
+    assert scalars.event_files(tmp_path, 1_000_001) == []
 
 
 def test_a_run_that_is_moved_keeps_its_stamp(tmp_path):

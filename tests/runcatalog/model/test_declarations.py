@@ -194,6 +194,22 @@ def test_a_yaml_file_that_would_fill_the_memory_is_a_one_line_error(
     assert "\n" not in str(caught.value)
 
 
+def test_an_objective_after_a_minus_sign_is_maximised(tmp_path):
+    (tmp_path / "guild.yml").write_text(
+        "a: {main: a, objective: -score}\nb: {main: b, objective: -max score}\n"
+    )
+    operations = Project(tmp_path).operations()
+    assert operations["a"].objective == Objective("score", "max")
+    assert operations["b"].objective == Objective("score", "max", "max")
+
+
+@pytest.mark.parametrize("objective", ["{maximze: score}", "[score]", "{maximize: ''}", "3"])
+def test_an_objective_of_another_shape_is_refused(tmp_path, objective):
+    (tmp_path / "guild.yml").write_text(f"a: {{main: a, objective: {objective}}}\n")
+    with pytest.raises(CatalogError, match=r"guild.yml: a: objective: \{maximize: SCALAR\} or"):
+        Project(tmp_path).operations()
+
+
 def test_an_operation_without_an_objective_has_the_projects(tmp_path):
     (tmp_path / "guild.yml").write_text(
         "a: {main: a}\nb: {main: b, objective: loss}\nc: {main: c, objective: {maximize: min score}}\n"

@@ -3,9 +3,15 @@
 import json
 import os
 import re
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from runcatalog.guild import scalars
 from runcatalog.store.sqlite_reader import reader
 
 SCRIPT = """
@@ -111,3 +117,131 @@ def test_a_restart_with_another_flag_and_a_new_label_change_the_row(plain):
     (stored,) = reader(f"sqlite:///{plain.root}/mlflow.db").runs()
     assert (stored.run, stored.flags) == (run, {"lr": "0.2"})
     assert [stored.tags[name] for name in ("label", "mlflow.runName")] == ["second", "second"]
+
+
+NUMBERS = """
+import math
+first = 1
+for step, value in enumerate([first, "1e+20", "+5", "1.", ".5", "-2E-3", "inf", "-inf", "nan"], 1):
+    print(f"step: {step}")
+    print(f"accuracy: {value}")
+print("word: info")
+print("version: 1.0.0")
+"""
+
+
+@pytest.mark.parametrize("flags", ["first=1", "first=[1,2]"])
+def test_every_number_that_python_prints_is_a_scalar(plain, flags):
+    (plain.root / "plain.py").write_text(NUMBERS)
+    plain(f"guild run plain {flags} -y")
+    plain.inside("sync -q")
+    plain.inside("export")
+    paths = (plain.root / "experiments/records").glob("*/*.json")
+    read = [json.loads(path.read_text()) for path in paths]
+    trials = [record for record in read if record["flags"]]
+    assert len(trials) == flags.count(",") + 1
+    for record in trials:
+        assert set(record["metrics"]) == {"accuracy"}
+        steps, values = zip(*record["metrics"]["accuracy"]["curve"], strict=True)
+        assert steps == tuple(range(1, 10))
+        assert values[1:6] == (1e20, 5, 1, 0.5, -0.002)
+        assert values[6:] == ("Infinity", "-Infinity", "NaN")
+        assert record["result"]["objective"]["value"] == "NaN"
+
+
+RESTARTED = """
+steps = 5
+base = 100
+for step in range(1, steps + 1):
+    print(f"step: {step}")
+    print(f"accuracy: {base + step}")
+"""
+
+
+def test_a_restarted_run_has_the_scalars_of_its_last_session(plain):
+    (plain.root / "plain.py").write_text(RESTARTED)
+    plain("guild run plain -y")
+    (run,) = (path.name for path in (plain.root.parent / "guild/runs").iterdir())
+    plain.inside("sync -q")
+    plain(f"guild run --restart {run} steps=2 base=0 -y")
+    plain.inside("sync -q")
+    plain.inside("export")
+    (path,) = (plain.root / "experiments/records").glob("*/*.json")
+    record = json.loads(path.read_text())
+    assert record["flags"] == {"base": 0, "steps": 2}
+    assert record["metrics"]["accuracy"]["curve"] == [[1, 1.0], [2, 2.0]]
+    assert record["result"]["objective"]["value"] == 2
+
+
+def test_a_restarted_run_that_logs_nothing_has_no_scalars(plain):
+    (plain.root / "plain.py").write_text(RESTARTED)
+    plain("guild run plain -y")
+    (run,) = (path.name for path in (plain.root.parent / "guild/runs").iterdir())
+    plain.inside("sync -q")
+    plain(f"guild run --restart {run} steps=0 -y")
+    plain.inside("sync -q")
+    assert " 0 sent" in plain.inside("sync")
+    plain.inside("export")
+    (path,) = (plain.root / "experiments/records").glob("*/*.json")
+    record = json.loads(path.read_text())
+    assert record["flags"] == {"base": 100, "steps": 0}
+    assert (record["metrics"], record["result"]) == ({}, None)
+
+
+def test_mlflow_has_every_point(plain):
+    many = "for step in range(1, 301):\n    print(f'step: {step}')\n    print(f'accuracy: {step % 7}')\n"
+    (plain.root / "plain.py").write_text(many)
+    plain("guild run plain -y")
+    plain.inside("sync -q")
+    with sqlite3.connect(plain.root / "mlflow.db") as database:
+        rows = database.execute("SELECT step, value FROM metrics ORDER BY step").fetchall()
+    assert rows == [(step, step % 7) for step in range(1, 301)]
+    plain.inside("export")
+    (path,) = (plain.root / "experiments/records").glob("*/*.json")
+    assert len(json.loads(path.read_text())["metrics"]["accuracy"]["curve"]) == 100
+    assert " 0 sent" in plain.inside("sync")
+    assert "no differences" in plain.inside("verify")
+
+
+def test_an_objective_that_was_not_logged_is_named(plain):
+    text = OPERATIONS.replace("maximize: accuracy", "maximize: acc")
+    (plain.root / "guild.yml").write_text(text)
+    plain("guild run plain lr=[0.1,0.2] -y")
+    lines = [line for line in plain.inside("sync").splitlines() if line.startswith("catalog: ")]
+    assert lines == [
+        "catalog: toy:plain finished but logged no acc, which is its objective: it logged accuracy; "
+        "declare `objective: {maximize: NAME}` in guild.yml"
+    ]
+    assert "logged no" not in plain.inside("sync")  # nothing new was sent
+
+
+def test_a_killed_run_that_has_scalars_did_record_something(plain, wait_until):
+    wait = "import sys, time\nsys.stdout.flush()\ntime.sleep(600)\n"
+    (plain.root / "plain.py").write_text(SCRIPT + wait)
+    home = plain.root.parent / "guild/runs"
+
+    def has_all_scalars() -> bool:
+        runs = [path.parent for path in home.glob("*/.guild")]
+        points = [scalars.points(run, scalars.event_files(run)) for run in runs]
+        return any(len(found.get("accuracy", ())) == 3 for found in points)
+
+    process = subprocess.Popen(
+        [Path(sys.executable).with_name("guild"), "run", "plain", "-y"],
+        cwd=plain.root,
+        env=plain.env,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(has_all_scalars)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    plain.inside("sync -q")
+    plain.inside("export")
+    (path,) = (plain.root / "experiments/records").glob("*/*.json")
+    record = json.loads(path.read_text())
+    assert record["status"] == "KILLED"
+    assert record["metrics"]["accuracy"]["curve"][-1][0] == 3
+    assert record["reason"] == "process gone (SIGKILL or os._exit)"
