@@ -151,17 +151,24 @@ class Run:
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Append metrics to the journal, without waiting for MLflow.
 
-        The first value of a (name, step) counts: values that a resumed run recomputes are not written.
+        The first value of a (name, step) counts: values that a resumed run recomputes are not written. The first time
+        that a run which was not resumed logs another value for one, an event says so.
 
         Args:
             metrics: Values by name (letters, digits, ``_ - . / :`` and spaces); names that begin with ``time/`` are for
                 wall-clock metrics, which digests leave out.
             step: Integer, at least 0; the update in most studies.
+
+        Raises:
+            ValueError: MLflow would reject a name, or the step is not a whole number from 0 on; nothing is written.
+            RunFailed: The journal cannot be written.
+            OwnershipLost: Another process has continued the run, or its directory was deleted.
         """
         now = self._clock.now()
         assert self._metrics is not None
         with self._signals.deferred():
             values = {self._hide.name(name): float(value) for name, value in metrics.items()}
+            different = self._metrics.mismatches
             try:
                 self._check_ownership()
                 new = self._metrics.append(now, step, values)
@@ -169,6 +176,9 @@ class Run:
                 raise RunFailed(signals.cannot_write("journal/metrics.jsonl", error)) from error
             if new:
                 self._tfevents.append(now, int(step), new)
+        if not different and self._metrics.mismatches and not self.resumed:
+            names = ", ".join(sorted(set(values) - set(new)))
+            self.event(f"step {step}: another value than before of {names}; the first one counts")
 
     def progress(self, done: float, total: float, unit: str) -> None:
         """Report the progress: in ``journal/progress.json``, and in the last line of a terminal or a log.

@@ -207,6 +207,19 @@ def test_a_new_run_without_guild_lies_in_the_project(project, capsys):
     shutil.rmtree(run.directory)
 
 
+def test_another_value_of_a_point_is_told_once(project, capsys):
+    with record.start(record.Config(), study="toy") as run:
+        for step in (1, 2, 2, 1):
+            run.log({"loss": step / 2}, step)
+        assert "another value" not in capsys.readouterr().out
+        for step in (1, 2):
+            run.log({"loss": 5.0}, step)
+        run.finish({})
+    assert capsys.readouterr().out.count("step 1: another value than before of loss") == 1
+    events = (run.directory / "journal" / "events.jsonl").read_text()
+    assert events.count("another value") == 1
+
+
 @pytest.mark.parametrize("name", ["../plots/a.txt", "b/../../a.txt", ".."])
 def test_an_artifact_outside_of_its_folder_is_refused(project, name):
     with record.start(record.Config(), study="toy") as run:

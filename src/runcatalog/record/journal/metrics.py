@@ -104,6 +104,9 @@ class MetricsFile:
         # Before the line, since it is not in the file yet; steps that grow need no index of all points.
         if self._index is None and any(step <= self._last.get(name, -1) for name in metrics):
             self._load()
+        for name in metrics:
+            if name not in self._last:
+                _check_name(name)
         new = {name: value for name, value in metrics.items() if self._is_new(name, step, value)}
         if new:
             values = {
@@ -130,8 +133,6 @@ class MetricsFile:
 
     def _is_new(self, name: str, step: int, value: float) -> bool:
         last = self._last.get(name)
-        if last is None:
-            _check_name(name)
         if last is None or step > last:
             self._last[name] = step
             if self._index is not None:

@@ -104,6 +104,14 @@ def test_a_name_that_mlflow_rejects_is_rejected_at_once(tmp_path, name):
     file.close()
 
 
+def test_a_refused_name_loses_no_point_beside_it(tmp_path):
+    file = MetricsFile(tmp_path / "metrics.jsonl")
+    with pytest.raises(ValueError, match="metric"):
+        file.append(0, 1, {"fine": 1.0, "bad=name": 2.0})
+    assert file.append(0, 1, {"fine": 1.0}) == {"fine": 1.0}
+    file.close()
+
+
 def test_json_is_replaced_atomically(tmp_path):
     path = tmp_path / "result.json"
     write_json(path, {"a": 1})
