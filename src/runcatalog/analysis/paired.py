@@ -122,8 +122,11 @@ def _two_settings(
 
     rates = [np.stack([success.mean(axis=1) for success in side]) for side in (first, second)]
     change = rates[1].mean(axis=0) - rates[0].mean(axis=0)
-    bounds = statistics.interval_over_levels(*rates, same_seeds=same_seeds)
+    bounds = None  # a single level says nothing of others
+    if len(change) > 1:
+        bounds = statistics.interval_over_levels(*rates, same_seeds=same_seeds)
     counts = " and ".join(dict.fromkeys(str(len(side)) for side in rates))
-    method = f"{len(change)} levels × {counts} seed{'s' * (counts != '1')}"
+    levels = f"{len(change)} level{'s' * (len(change) != 1)}"
+    method = f"{levels} × {counts} seed{'s' * (counts != '1')}"
     only = int((change < -_EQUAL).sum()), int((change > _EQUAL).sum())
     return Difference(float(change.mean()), bounds, method, *only)

@@ -51,7 +51,7 @@ def interval_over_levels(
     *Variance Components*, chapter 4). The single seed of a side says nothing of other seeds.
 
     Args:
-        first, second: Success rates, [seeds, levels], on the same levels.
+        first, second: Success rates, [seeds, levels], on the same levels, at least two.
         same_seeds: Whether the rows of both are of the same seeds.
     """
     import numpy as np

@@ -137,6 +137,17 @@ def test_settings_with_several_seeds_are_compared_over_levels_and_seeds(make, tm
     assert "200 levels × 3 and 1 seeds" in uneven.method
 
 
+def test_a_single_level_has_no_interval_over_levels(make, tmp_path):
+    sides = [
+        [with_outcomes(make, first + s, draws(s, rate, 5), LEVELS[:1], seed=s) for s in (1, 2, 3)]
+        for first, rate in ((100, 0.5), (200, 0.9))
+    ]
+    found = paired.compare(*sides, "success")
+    assert (found.interval, found.is_determined, found.detectable) == (None, False, None)
+    a, b = (Side(make(i, result={"batch": True}), tuple(side)) for i, side in enumerate(sides, 1))
+    assert "1 level × 3 seeds" in "\n".join(diff(a, b, tmp_path))
+
+
 def test_several_games_of_a_level_count_as_one_level(make):
     """Slips of the same level are no levels: the interval does not shrink with their number as with that of levels."""
     solvable = draws(4, 0.5, 50)
