@@ -167,9 +167,8 @@ class Signals:
             yield
         finally:
             self._depth -= 1
-        if (
-            self._pending and not self._depth
-        ):  # not after an exception in the block, which is the end
+        # Not reached after an exception in the block, which ends the run itself.
+        if self._pending and not self._depth:
             pending, self._pending = self._pending, None
             raise pending
 
