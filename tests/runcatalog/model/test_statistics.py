@@ -1,7 +1,5 @@
 """Intervals and clusters against scipy."""
 
-import math
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -90,7 +88,8 @@ def test_wilson_refuses_numbers_that_are_no_counts(counted):
         statistics.wilson(*counted)
 
 
-VALUES = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=12)
+# In hundredths: of values that differ in their last bits alone, scipy's variance is inexact.
+VALUES = st.lists(st.integers(-(10**6), 10**6).map(lambda n: n / 100), min_size=2, max_size=12)
 
 
 @given(VALUES, st.randoms())
@@ -112,6 +111,7 @@ def test_quantiles_are_scipys():
     assert statistics.t95(10**9) == pytest.approx(1.959964, rel=2e-4)
 
 
+@pytest.mark.filterwarnings("ignore:Precision loss")  # where a side's values are equal
 @given(VALUES, VALUES)
 def test_the_interval_of_a_difference_is_welchs(first, second):
     low, high = statistics.interval_of_difference(first, second)
@@ -121,8 +121,6 @@ def test_the_interval_of_a_difference_is_welchs(first, second):
         return
     result = scipy.stats.ttest_ind(second, first, equal_var=False)
     theirs = result.confidence_interval(0.95)
-    if not math.isfinite(result.df):  # the squares of tiny variances are 0
-        return
     wider = (high - low) / (theirs.high - theirs.low)
     # Between whole degrees of freedom the quantile is interpolated, above the true one.
     assert 1 - 1e-6 <= wider <= (1.2 if result.df < 2 else 1.03)
