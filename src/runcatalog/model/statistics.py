@@ -27,9 +27,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     Args:
         values: Values per seed, at least two.
     """
-    centre, error = mean(values), math.sqrt(_variance(values) / len(values))
-    half = t95(len(values) - 1) * error
-    return centre - half, centre + half
+    return _around(mean(values), [_variance_of_mean(values)])
 
 
 def interval_of_difference(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
@@ -38,7 +36,7 @@ def interval_of_difference(first: Sequence[float], second: Sequence[float]) -> t
     Args:
         first, second: Values per seed of each side, at least two.
     """
-    parts = [(_variance(values) / len(values), len(values) - 1) for values in (first, second)]
+    parts = [_variance_of_mean(first), _variance_of_mean(second)]
     return _around(mean(second) - mean(first), parts)
 
 
@@ -119,12 +117,14 @@ def t95(freedom: int) -> float:
     return math.sqrt(freedom) * math.tan(low)
 
 
-def _variance(values: Sequence[float]) -> float:
-    """Return the unbiased variance; exactly 0 of equal values."""
-    centre = mean(values)
+def _variance_of_mean(values: Sequence[float]) -> tuple[float, int]:
+    """Return the variance of the mean, exactly 0 of equal values, and its degrees of freedom."""
+    freedom = len(values) - 1
     if min(values) == max(values):
-        return 0.0
-    return math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1)
+        return 0.0, freedom
+    centre = mean(values)
+    squares = math.fsum((value - centre) ** 2 for value in values)
+    return squares / freedom / len(values), freedom
 
 
 def mcnemar(first_only: int, second_only: int) -> float:

@@ -158,34 +158,30 @@ for step in range(1, steps + 1):
 """
 
 
-def test_a_restarted_run_has_the_scalars_of_its_last_session(plain):
+@pytest.mark.parametrize(
+    ("typed", "flags", "curve"),
+    [
+        ("steps=2 base=0", {"base": 0, "steps": 2}, [[1, 1.0], [2, 2.0]]),
+        ("steps=0", {"base": 100, "steps": 0}, []),
+    ],
+)
+def test_a_restarted_run_has_the_scalars_of_its_last_session(plain, typed, flags, curve):
     (plain.root / "plain.py").write_text(RESTARTED)
     plain("guild run plain -y")
     (run,) = (path.name for path in (plain.root.parent / "guild/runs").iterdir())
     plain.inside("sync -q")
-    plain(f"guild run --restart {run} steps=2 base=0 -y")
-    plain.inside("sync -q")
-    plain.inside("export")
-    (path,) = (plain.root / "experiments/records").glob("*/*.json")
-    record = json.loads(path.read_text())
-    assert record["flags"] == {"base": 0, "steps": 2}
-    assert record["metrics"]["accuracy"]["curve"] == [[1, 1.0], [2, 2.0]]
-    assert record["result"]["objective"]["value"] == 2
-
-
-def test_a_restarted_run_that_logs_nothing_has_no_scalars(plain):
-    (plain.root / "plain.py").write_text(RESTARTED)
-    plain("guild run plain -y")
-    (run,) = (path.name for path in (plain.root.parent / "guild/runs").iterdir())
-    plain.inside("sync -q")
-    plain(f"guild run --restart {run} steps=0 -y")
+    plain(f"guild run --restart {run} {typed} -y")
     plain.inside("sync -q")
     assert " 0 sent" in plain.inside("sync")
     plain.inside("export")
     (path,) = (plain.root / "experiments/records").glob("*/*.json")
     record = json.loads(path.read_text())
-    assert record["flags"] == {"base": 100, "steps": 0}
-    assert (record["metrics"], record["result"]) == ({}, None)
+    assert record["flags"] == flags
+    if curve:
+        assert record["metrics"]["accuracy"]["curve"] == curve
+        assert record["result"]["objective"]["value"] == curve[-1][1]
+    else:
+        assert (record["metrics"], record["result"]) == ({}, None)
 
 
 def test_mlflow_has_every_point(plain):
