@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from runcatalog.record.provenance.environment import commit_facts, cpu_name
+from runcatalog.record.provenance.git import commit_facts
+from runcatalog.record.provenance.machine import cpu_name
 
 FOLDER = Path(__file__).resolve().parent
 RESULTS = FOLDER / "results"

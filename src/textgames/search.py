@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import shlex
 from dataclasses import dataclass
 from typing import Any
@@ -171,11 +172,14 @@ def free_gpus() -> list[dict[str, str]]:
     """
     import torch
 
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     free = []
     for index in range(torch.cuda.device_count()):
         available, total = torch.cuda.mem_get_info(index)
         if available > FREE * total:
-            free.append({"CUDA_VISIBLE_DEVICES": str(index)})
+            # torch counts the visible GPUs; the child process counts those of the machine.
+            name = visible[index].strip() if visible != [""] else str(index)
+            free.append({"CUDA_VISIBLE_DEVICES": name})
     if not free:
         raise record.UserError(
             "--parallel: no GPU of this machine is free; without it a run starts after another"

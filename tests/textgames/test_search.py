@@ -113,3 +113,16 @@ def test_a_failed_run_is_a_row(monkeypatch):
     assert result["best"] == {"actor-lr": 0.0015}
     assert result["metrics"] == {"best_score": 2, "failed": 2.0, "runs": 4.0}
     assert result["table"]["rows"][0] == [worst, "failed", "", "00000000"]
+
+
+@pytest.mark.parametrize(
+    ("visible", "free"), [(None, ["0", "2"]), ("4,5,6", ["4", "6"]), ("GPU-a, 5,1", ["GPU-a", "1"])]
+)
+def test_a_run_gets_a_free_gpu_among_those_that_this_process_may_use(monkeypatch, visible, free):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    memory = [(9, 10), (1, 10), (10, 10)]  # free and whole, of three GPUs: there is none here
+    monkeypatch.setattr("torch.cuda.device_count", lambda: len(memory))
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda index: memory[index])
+    assert [place["CUDA_VISIBLE_DEVICES"] for place in search.free_gpus()] == free

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from runcatalog.record.provenance.environment import NOT_CODE, git
+from runcatalog.record.provenance.git import NOT_CODE, git
 from runcatalog.text import terminal
 
 LINES = 12  # most lines of a log or list of files that are shown

@@ -13,7 +13,7 @@ from runcatalog.model.errors import CatalogError
 from runcatalog.model.marks import changed_numbers
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import RunRecord, from_json
-from runcatalog.record.provenance.environment import git, git_or_none
+from runcatalog.record.provenance.git import git, git_or_none
 
 
 def problems(project: Project, records: Iterable[RunRecord] = ()) -> tuple[list[str], str]:

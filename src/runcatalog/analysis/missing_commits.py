@@ -8,7 +8,7 @@ from pathlib import Path
 
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import RunRecord
-from runcatalog.record.provenance.environment import git
+from runcatalog.record.provenance.git import git
 
 _HEADER = "# Commits of records that are not in the history of HEAD; written by `catalog render --commits`.\n"
 

@@ -18,6 +18,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from runcatalog.record.provenance.machine import gpus
+
 CLOCK_ERROR = 60.0  # s by which a machine's clock may differ from the submitter's
 _SIDE = 512  # of the matrices
 _TOLERANCE = (
@@ -50,32 +52,6 @@ def clock_problem(here: float, submitter: float) -> str:
     if abs(difference) <= CLOCK_ERROR:
         return ""
     return f"its clock is {abs(difference):.0f} s {'ahead of' if difference > 0 else 'behind'} the submitter's"
-
-
-def gpus() -> list[tuple[str, float]]:
-    """Return name and memory [GB] of the GPUs that this process may use, by the driver.
-
-    Raises:
-        OSError: The driver does not answer.
-    """
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible in ("", "-1") or not shutil.which("nvidia-smi"):
-        return []
-    query = [
-        "nvidia-smi",
-        "--query-gpu=index,uuid,name,memory.total",
-        "--format=csv,noheader,nounits",
-    ]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=20)
-    except subprocess.TimeoutExpired:
-        raise OSError("nvidia-smi does not answer within 20 s") from None
-    if done.returncode:
-        raise OSError(f"nvidia-smi: {' '.join((done.stdout + done.stderr).split())[:200]}")
-    rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]
-    wanted = visible.split(",") if visible else None
-    chosen = [row for row in rows if wanted is None or row[0] in wanted or row[1] in wanted]
-    return [(row[2], float(row[3]) * (1 << 20) / _GB) for row in chosen]
 
 
 def _driver(demands: Mapping[str, Any]) -> str:

@@ -597,22 +597,22 @@ def hardware() -> dict[str, Any]:
     """Return what the inventory says of this machine."""
     import psutil
 
-    from runcatalog.record.provenance import environment
+    from runcatalog.record.provenance import machine
 
     try:
-        gpus = health.gpus()
+        gpus = machine.gpus()
         problem = ""
     except OSError as error:
         gpus, problem = [], str(error)
     return {
         "host": socket.gethostname(),
-        "cpu": environment.cpu_name(),
+        "cpu": machine.cpu_name(),
         "cores": len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
         "memory": psutil.virtual_memory().total / 1e9,
-        "gpus": [name for name, _ in gpus],
-        "gpu_memory": min((memory for _, memory in gpus), default=0.0),
+        "gpus": [gpu.name for gpu in gpus],
+        "gpu_memory": min((gpu.memory for gpu in gpus), default=0.0),
         "gpu_problem": problem,
     }
 

@@ -41,7 +41,7 @@ from runcatalog.record.journal.files import locked, read_json, write_json
 from runcatalog.record.lifecycle import status
 from runcatalog.record.lifecycle.signals import die_with_parent
 from runcatalog.record.output import messages
-from runcatalog.record.provenance import environment, patch, redact
+from runcatalog.record.provenance import environment, git, patch, redact
 
 VARIABLES = "ENGINE_VARIABLES"  # names of the variables that the operation declares
 RECORDS = "ENGINE_RECORDS"  # set if the script may read the project's records
@@ -349,7 +349,7 @@ class Proxy:
             self._project if "guild.yml" in found_names else marker,
             found_names or ["guild.yml"],
         )
-        facts = {"project": str(self._project), **environment.commit_facts(self._project)}
+        facts = {"project": str(self._project), **git.commit_facts(self._project)}
         submitted = folder / "submitted"
         submitted.mkdir()
         uri = mlflow_client.shown(mlflow_client.tracking_uri()) if is_sent() else ""

@@ -42,7 +42,7 @@ import runcatalog
 from runcatalog.guild import elsewhere
 from runcatalog.guild.compat import FLAG_READER, REFRESHING
 from runcatalog.record.output import terminal_output
-from runcatalog.record.provenance.environment import commit_facts
+from runcatalog.record.provenance.git import commit_facts
 from runcatalog.record.untrusted import check_unfolded
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from runcatalog.record.lifecycle.signals import (
     end_from_exit_status,
 )
 from runcatalog.record.output.console import last_message
-from runcatalog.record.provenance.environment import UNKNOWN
+from runcatalog.record.provenance.git import UNKNOWN
 from runcatalog.record.provenance.redact import Redactor
 from runcatalog.record.untrusted import guild_attribute, is_damaged_attribute
 

@@ -13,7 +13,8 @@ from runcatalog.model.declarations import GUILD_FILE
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import Point
 from runcatalog.record.delivery.mlflow_client import sqlite_path
-from runcatalog.record.provenance.environment import git, project_name
+from runcatalog.record.provenance.environment import project_name
+from runcatalog.record.provenance.git import git
 from runcatalog.store.run_rows import Reader, StoredRun
 
 PROJECT = "catalog.project"  # tag: name of the project that a run was started from

@@ -543,7 +543,7 @@ class Sync:
         return self.project.objective if self._is_own(run) else None
 
     def _machine(self, run: GuildRun) -> str:
-        from runcatalog.record.provenance.environment import machine_name
+        from runcatalog.record.provenance.machine import machine_name
 
         host = str(run.attr("host") or "")
         return machine_name(self.project.root, host) if host else ""

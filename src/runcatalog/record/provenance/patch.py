@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
-from runcatalog.record.provenance.environment import NOT_CODE, git, untracked
+from runcatalog.record.provenance.git import NOT_CODE, git, untracked
 from runcatalog.record.provenance.redact import Redactor
 
 NAME = "dirty.patch"
@@ -35,7 +35,7 @@ _CONFIG_SUFFIXES = {".yml", ".yaml", ".ini", ".cfg", ".conf", ".properties", ".s
 def write(project: Path, commit: str, path: Path) -> None:
     """Write the uncommitted changes, including new text files, to ``path``.
 
-    Changes are as in `environment.commit_facts`. Files that look like secrets, by name or content, and binary or large
+    Changes are as in `git.commit_facts`. Files that look like secrets, by name or content, and binary or large
     new files, and changes inside of a submodule, are left out; the patch's first lines name them. If git fails, nothing
     is written.
 

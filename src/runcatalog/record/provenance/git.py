@@ -1,0 +1,93 @@
+"""The state of a project's files: its commit, and what is not committed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+# Files that do not change the computation of a run: prose, figures, records, results of benchmarks, where runs may go.
+NOT_CODE = (
+    ":(exclude)experiments/engines.yml",
+    ":(exclude)experiments/records",
+    ":(exclude)benchmarks/results",
+    ":(exclude,glob)**/*.md",
+    ":(exclude,glob)**/figures/**",
+)
+_UNTRACKED = ["ls-files", "--others", "--exclude-standard", "-z", "--", ".", *NOT_CODE]
+UNKNOWN = "unknown"  # instead of a digest of uncommitted changes
+
+
+def commit_facts(project: Path) -> dict[str, str]:
+    """Return the commit, and a digest of the uncommitted changes ("" without any, UNKNOWN if git does not tell).
+
+    Only changes that can affect a run count: code and declarations, not Markdown, figures or records. Both values are
+    "" outside of a git repository.
+    """
+    commit = git(["rev-parse", "HEAD"], project).decode().strip()
+    if not commit:
+        return {"commit": "", "dirty": ""}
+    # Without --submodule git says of a submodule only that it was changed, whatever was changed there.
+    diff = ["diff", "HEAD", "--binary", "--no-ext-diff", "--submodule=diff"]
+    changed = git_or_none([*diff, "--", ".", *NOT_CODE], project)
+    listing = git_or_none(_UNTRACKED, project)
+    if changed is None or listing is None:
+        return {"commit": commit, "dirty": UNKNOWN}
+    digest, new = hashlib.sha256(changed), _names(listing)
+    for name in new:
+        digest.update(f"\0{name}\0".encode("utf-8", "surrogateescape"))
+        with contextlib.suppress(OSError):
+            if (project / name).stat().st_size < 1 << 20:
+                digest.update((project / name).read_bytes())
+    return {"commit": commit, "dirty": digest.hexdigest()[:12] if changed or new else ""}
+
+
+def untracked(project: Path) -> list[str]:
+    """Return the files that git neither tracks nor ignores and that can affect a run, sorted."""
+    return _names(git(_UNTRACKED, project))
+
+
+def _names(listing: bytes) -> list[str]:
+    return sorted(map(os.fsdecode, filter(None, listing.split(b"\0"))))
+
+
+def git(
+    arguments: Sequence[str],
+    project: Path,
+    environment: Mapping[str, str] | None = None,
+    given: bytes = b"",
+) -> bytes:
+    """Return the output of a git command; b"" if it fails.
+
+    Args:
+        arguments: Arguments after ``git``.
+        project: Working directory.
+        environment: Environment variables in addition to this process's.
+        given: Standard input.
+    """
+    return git_or_none(arguments, project, environment, given) or b""
+
+
+def git_or_none(
+    arguments: Sequence[str],
+    project: Path,
+    environment: Mapping[str, str] | None = None,
+    given: bytes = b"",
+) -> bytes | None:
+    """Return the output of a git command as :func:`git`; None if it fails."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=project,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", **(environment or {})},
+            input=given,
+            capture_output=True,
+            timeout=20,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
