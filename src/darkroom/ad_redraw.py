@@ -145,7 +145,9 @@ def study_curves(
         part, _, key = name.rpartition("/")
         if key == "in_context":
             ends = ("steps", "in_context", "in_context_low", "in_context_high")
-            values = [metric_values(study, f"{part}/{end}") for end in ends]
+            found = [f"{part}/{end}" for end in ends]
+            # The study of a single training has no interval.
+            values = [metric_values(study, end if end in metrics else name) for end in found]
             curves.append(LearningCurve(label_of(part), *values))
         elif key == "source":
             steps = np.array([step for step, _ in metrics[name]["curve"]], float)

@@ -157,7 +157,6 @@ def summarise(
     if name not in metrics:  # some split has no test task in the smallest rooms
         name = next(metric for metric in metrics if metric.endswith(f"/{name.split('/')[1]}"))
     values = np.array([result["metrics"][name] for result in results])
-    low, high = scores.interval(values, splits)
     part, block = name.split("/")
     last = block.removeprefix("episodes_").replace("_", "–")
     return {
@@ -171,7 +170,7 @@ def summarise(
             ],
         },
         "summary": (
-            f"{values.mean():.3f} [{low:.3f}, {high:.3f}] of the best return in episodes {last}, "
+            f"{with_interval(values, splits)} of the best return in episodes {last}, "
             f"{scores.label_of(part)}, {len(values)} trainings; worst task of any "
             f"{metrics[f'{part}/worst_of_all']:.2f}"
         ),
@@ -208,8 +207,6 @@ def means_of(
 ) -> tuple[dict[str, float], dict[str, list[Any]]]:
     """Return means over runs with their intervals, and the same as a table.
 
-    Trainings of one split share their tasks, so the bootstrap draws splits, and trainings of a split.
-
     Args:
         metrics: Metrics of every evaluation, by names such as `held_out_9/episodes_76_80`.
         splits: Split of every evaluation, int [evaluations].
@@ -231,15 +228,23 @@ def means_of(
             if key not in values:  # of other parts than the first
                 row.append("")
                 continue
-            low, high = scores.interval(values[key], splits)
-            means |= {f"{part}/{key}_low": float(low), f"{part}/{key}_high": float(high)}
-            row.append(f"{values[key].mean():.3f} [{low:.3f}, {high:.3f}]")
+            if len(splits) > 1:
+                ends = map(float, scores.interval_over_splits(values[key], splits))
+                means |= zip((f"{part}/{key}_low", f"{part}/{key}_high"), ends, strict=True)
+            row.append(with_interval(values[key], splits))
         means[f"{part}/worst_of_all"] = float(values["worst"].min())
         row += [f"{values['worst'].min():.2f}", f"{100 * values['solved'].mean():.1f} %"]
         rows.append(row)
     columns = ["tasks", *(key.replace("_", " ") for key in blocks)]
     columns += ["worst task of any run", f"tasks at {scores.SOLVED}"]
     return means, {"columns": columns, "rows": rows}
+
+
+def with_interval(values: np.ndarray, splits: np.ndarray) -> str:
+    """Return a mean over trainings as "0.978 [0.973, 0.983]"; arguments as :func:`scores.interval_over_splits`'s."""
+    low, high = scores.interval_over_splits(values, splits)
+    interval = f" [{low:.3f}, {high:.3f}]" if len(values) > 1 else ""
+    return f"{values.mean():.3f}{interval}"
 
 
 def read_curves(evaluation: PlannedRun) -> Curves:
@@ -264,8 +269,8 @@ def _log_curves(run: record.Run, curves: Sequence[Curves], splits: np.ndarray) -
     for name in sorted(set.intersection(*map(set, curves))):
         values = _stacked(curves, name)
         logged = {"": values.mean(axis=0)}
-        if name.endswith("/in_context"):
-            logged["_low"], logged["_high"] = scores.interval(values, splits)
+        if name.endswith("/in_context") and len(splits) > 1:
+            logged["_low"], logged["_high"] = scores.interval_over_splits(values, splits)
         for index, step in enumerate(curves[0][name][0]):
             run.log({f"{name}{end}": float(v[index]) for end, v in logged.items()}, int(step))
 
@@ -282,7 +287,9 @@ def _draw_curves(run: record.Run, curves: Sequence[Curves], splits: np.ndarray) 
             if kind == "in_context":
                 label, steps = scores.label_of(part), _stacked(curves, f"{part}/steps").mean(axis=0)
                 drawn.append(
-                    scores.LearningCurve(label, steps, mean, *scores.interval(values, splits))
+                    scores.LearningCurve(
+                        label, steps, mean, *scores.interval_over_splits(values, splits)
+                    )
                 )
             elif kind == "source" and mean_source is None:
                 mean_source = curves[0][name][0], mean

@@ -127,37 +127,37 @@ def of_explorers(tasks: Tasks, episodes: int, copies: int, rng: np.random.Genera
     return PartScores.of("explorer", tasks, *explore(tasks, episodes, copies, rng))
 
 
-def interval(values: np.ndarray, groups: np.ndarray | None = None, seed: int = 0) -> np.ndarray:
-    """Return the 95 % percentile bootstrap interval (Efron 1979) of the mean over tasks or trainings.
+def interval(values: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Return the 95 % percentile bootstrap interval (Efron 1979) of the mean over tasks, float64 [2, ...].
 
     Args:
         values: float [T, ...].
-        groups: Group of every value, int [T], such as the split of a training; groups are drawn first, then as many
-            values of each as it has. None: the values are drawn.
         seed: Seed of the resampling: the same numbers give the same interval.
-
-    Returns:
-        float64 [2, ...].
     """
     rng = np.random.default_rng(seed)
-    # With groups it is replaced; drawn all the same, since the draws after it give committed studies their intervals.
-    weights = _weights(rng, len(values), RESAMPLES)
-    if groups is not None:
-        members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
-        weights = np.zeros_like(weights)
-        for _ in members:
-            drawn = rng.integers(len(members), size=RESAMPLES)
-            for group, rows in enumerate(members):
-                resamples = np.flatnonzero(drawn == group)
-                share = _weights(rng, len(rows), len(resamples)) / len(members)
-                weights[np.ix_(resamples, rows)] += share
-    means = weights @ values.reshape(len(values), -1)
+    shares = rng.multinomial(len(values), np.full(len(values), 1 / len(values)), RESAMPLES)
+    means = shares / len(values) @ values.reshape(len(values), -1)
     return np.percentile(means, PERCENTILES, axis=0).reshape(2, *values.shape[1:])
 
 
-def _weights(rng: np.random.Generator, count: int, resamples: int) -> np.ndarray:
-    """Return the share of every value in resamples with replacement, float64 [resamples, count]."""
-    return rng.multinomial(count, np.full(count, 1 / count), resamples) / count
+def interval_over_splits(values: np.ndarray, splits: np.ndarray) -> np.ndarray:
+    """Return Student's 95 % interval of the mean over trainings, float64 [2, ...]; NaN for a single training.
+
+    Trainings of one split share their tasks. With several splits it is therefore that of the means of splits.
+
+    Args:
+        values: float [trainings, ...]; as many of each split.
+        splits: Split of every training, int [trainings].
+    """
+    from scipy import stats
+
+    names = np.unique(splits)
+    if len(names) > 1:
+        values = np.stack([values[splits == name].mean(axis=0) for name in names])
+    if len(values) == 1:
+        return np.full((2, *values.shape[1:]), np.nan)
+    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values, axis=0)
+    return np.stack([values.mean(axis=0) - half, values.mean(axis=0) + half])
 
 
 def blocks(episodes: int) -> dict[str, int]:

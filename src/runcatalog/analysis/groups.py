@@ -10,6 +10,7 @@ from typing import Any
 
 from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FINISHED, NOT_OF_SETTING, RunRecord
+from runcatalog.query.fields import suggestion
 
 _SEED = re.compile(r"[ ,;]*\bseed[ =:]*(-?\d+)\b")
 
@@ -161,6 +162,29 @@ def sort_sign(trials: Sequence[RunRecord]) -> int:
     """Return the sign with which ascending order is best first: -1 where larger is better, else 1."""
     goals = [o.get("goal", "max") for t in trials if (o := t.objective)]
     return 1 if goals and goals[0] == "min" else -1
+
+
+def flag_of(run: RunRecord, flag: str, by_id: Mapping[str, RunRecord]) -> values.Scalar:
+    """Return the value of a flag of a run, else of the first run that it started from that has it; None without one."""
+    origins = (run, *(by_id[parent] for parent in run.parents if parent in by_id))
+    return next((origin.flags[flag] for origin in origins if flag in origin.flags), None)
+
+
+def by_flag(
+    runs: Iterable[RunRecord], flag: str, by_id: Mapping[str, RunRecord]
+) -> list[list[RunRecord]]:
+    """Return the runs grouped by :func:`flag_of`, in the order of their first ones.
+
+    Raises:
+        LookupError: A run has no such flag.
+    """
+    grouped: dict[str, list[RunRecord]] = {}
+    for run in runs:
+        value = flag_of(run, flag, by_id)
+        if value is None:
+            raise LookupError(f"run {run.id8} has no flag {flag!r}{suggestion(flag, run.flags)}")
+        grouped.setdefault(values.flag_text(value), []).append(run)
+    return list(grouped.values())
 
 
 def _differs(column: Sequence[values.Scalar]) -> bool:

@@ -31,8 +31,9 @@ class Number:
         runs: Its runs, by start.
         value: The statistic over the runs.
         bounds: 95 % interval; None without one.
-        objectives: The number of every run in the form of an objective.
+        objectives: The values that the statistic is of, in the form of objectives.
         point: The value of the compared flag; None without such a flag.
+        group_sizes: Of how many runs each of these values is the mean; empty if each is of one run.
     """
 
     runs: tuple[RunRecord, ...]
@@ -40,6 +41,7 @@ class Number:
     bounds: tuple[float, float] | None
     objectives: tuple[dict[str, Any], ...] = ()
     point: values.Scalar = None
+    group_sizes: tuple[int, ...] = ()
 
     @property
     def low(self) -> float:
@@ -117,10 +119,11 @@ class Runs:
         """
         runs = self._of(headline)
         finished = [r for r in runs if r.status == FINISHED and _fits(r, headline.flags)]
-        scored = [r for r in finished if record_numbers.value(r, headline.metric) is not None]
+        scored = [r for r in finished if self._counted(headline, [r])]
         if finished and not scored:
+            of = f"a parent {headline.parents} with " if headline.parents else ""
             raise CatalogError(
-                f"{headline.where}: no run of {headline.operation} has {headline.metric!r}"
+                f"{headline.where}: no run of {headline.operation} has {of}{headline.metric!r}"
             )
         # The trials of a batch count, unless the batch has the number itself.
         own = {r.run for r in scored}
@@ -136,7 +139,7 @@ class Runs:
         for members in points.values():
             chosen = self._setting(members, headline)
             kept += len(chosen)
-            numbers.append(_number(headline, chosen))
+            numbers.append(self._number(headline, chosen))
         sign = -1 if maximize else 1
         numbers.sort(key=lambda n: sign * n.value if math.isfinite(n.value) else math.inf)
         repeated = len(scored) - len(groups.without_repetitions(scored, self._by_id))
@@ -166,21 +169,64 @@ class Runs:
 
     def seeds(self, headline: Headline, number: Number) -> str:
         """Return how many seeds a number has: "5", or "10 × 3" for several kinds of repetition."""
-        first = number.runs[0]
-        if len(number.runs) > 1:
-            return str(len(number.runs))
+        first, sizes = number.runs[0], number.group_sizes
+        if sizes:
+            return f"{len(sizes)} × {sizes[0]}" if len(set(sizes)) == 1 else str(sum(sizes))
+        if headline.parents or len(number.runs) > 1:
+            return str(len(number.objectives))
         counts = []
         for flag in headline.seeds or ("seeds",):
-            origins = [first, *(self._by_id[p] for p in first.parents if p in self._by_id)]
-            found = [r.flags[flag] for r in origins if flag in r.flags]
-            if found:
-                counts.append(_repetitions(found[0]))
+            repeated = groups.flag_of(first, flag, self._by_id)
+            if repeated is not None:
+                counts.append(_repetitions(repeated))
             elif headline.seeds:
                 raise CatalogError(
                     f"{headline.where}: seeds: run {first.id8} has no flag {flag!r}"
                     f"{suggestion(flag, first.flags)}"
                 )
         return " × ".join(map(str, counts)) or "1"
+
+    def _counted(self, headline: Headline, runs: Iterable[RunRecord]) -> list[RunRecord]:
+        """Return the runs whose numbers count and that have one: runs themselves, or parents."""
+        counted = {run.run: run for run in runs}
+        if headline.parents:
+            ids = [parent for run in counted.values() for parent in run.parents]
+            found = {i: self._by_id[i] for i in ids if i in self._by_id}
+            counted = {i: run for i, run in found.items() if run.operation == headline.parents}
+        return [
+            run
+            for run in counted.values()
+            if record_numbers.value(run, headline.metric) is not None
+        ]
+
+    def _number(self, headline: Headline, runs: Sequence[RunRecord]) -> Number:
+        counted, metric = self._counted(headline, runs), headline.metric
+        objectives = record_numbers.objectives(counted, metric)
+        sizes: tuple[int, ...] = ()
+        if headline.mean_by:
+            try:
+                grouped = groups.by_flag(counted, headline.mean_by, self._by_id)
+            except LookupError as error:
+                raise CatalogError(f"{headline.where}: mean_by: {error}") from None
+            objectives = record_numbers.mean_objectives(grouped, metric)
+            sizes = tuple(map(len, grouped))
+        numbers = [objective["value"] for objective in objectives]
+        statistic = "mean" if headline.compared_flag else headline.statistic
+        bounds = None
+        if statistic == "mean" or len(counted) == 1:
+            bounds = (
+                statistics.bounds(objectives)
+                if headline.mean_by and len(counted) > 1
+                else record_numbers.bounds(counted, metric)
+            )
+        flag = headline.compared_flag
+        point = runs[0].flags.get(flag) if flag else None
+        # Records hold shares; the cells of their tables have the unit of the table.
+        in_percent = headline.unit == "%" and metric.startswith(record_numbers.TABLE)
+        scale = 0.01 if in_percent else 1.0
+        value = scale * _STATISTICS[statistic](numbers)
+        bounds = bounds and (scale * bounds[0], scale * bounds[1])
+        return Number(tuple(runs), value, bounds, tuple(objectives), point, sizes)
 
 
 def unsupported(finding: Finding, measured: Mapping[str, Measured]) -> list[Condition]:
@@ -210,23 +256,6 @@ def _supported(condition: Condition, measured: Mapping[str, Measured]) -> bool:
     lower, upper = differences.difference(other, (left.value, left.low, left.high))
     above, below = lower > 0, upper < 0
     return {">": above, "<": below, "~": not above and not below}[condition.sign]
-
-
-def _number(headline: Headline, runs: Sequence[RunRecord]) -> Number:
-    numbers = [n for r in runs if (n := record_numbers.value(r, headline.metric)) is not None]
-    statistic = "mean" if headline.compared_flag else headline.statistic
-    bounds = None
-    if statistic == "mean" or len(runs) == 1:
-        bounds = record_numbers.bounds(runs, headline.metric)
-    flag = headline.compared_flag
-    point = runs[0].flags.get(flag) if flag else None
-    # Records hold shares; the cells of their tables have the unit of the table.
-    in_percent = headline.unit == "%" and headline.metric.startswith(record_numbers.TABLE)
-    scale = 0.01 if in_percent else 1.0
-    value = scale * _STATISTICS[statistic](numbers)
-    bounds = bounds and (scale * bounds[0], scale * bounds[1])
-    objectives = record_numbers.objectives(runs, headline.metric)
-    return Number(tuple(runs), value, bounds, tuple(objectives), point)
 
 
 def _maximize(headline: Headline, run: RunRecord) -> bool:

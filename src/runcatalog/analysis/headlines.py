@@ -31,8 +31,18 @@ from runcatalog.query.fields import suggestion
 STATISTICS = ("mean", "median", "min", "max")
 BEST = "best "  # prefix of the statistic that compares the values of a flag
 _KEYS = (
-    *("question", "operation", "flags", "metric", "statistic", "unit", "goal", "seeds"),
-    *("reported", "same_setting"),
+    *(
+        "question",
+        "operation",
+        "flags",
+        "parents",
+        "metric",
+        "statistic",
+        "mean_by",
+        "unit",
+        "goal",
+    ),
+    *("seeds", "reported", "same_setting"),
 )
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _CONDITION = re.compile(r"\s*(?P<left>[\w-]+)\s*(?P<sign>[<>~])\s*(?P<right>[\w.+-]+)\s*")
@@ -57,6 +67,10 @@ class Headline:
         reported: The source's result in words; "" without.
         reported_span: The source's number, least and largest; None where it reports none.
         same_setting: "yes" or "no: REASON", whether the setting is the source's; "" without a source.
+        parents: Operation of parents, such as the evaluations of a study, whose numbers count instead of the runs' own;
+            "" for the runs themselves.
+        mean_by: Flag of the runs or their parents, such as the split of the data: runs with one value of it are not
+            independent, so their mean is one value of the statistic and its interval; "" where each run is.
     """
 
     where: str
@@ -73,6 +87,8 @@ class Headline:
     reported: str = ""
     reported_span: tuple[float, float] | None = None
     same_setting: str = ""
+    parents: str = ""
+    mean_by: str = ""
 
     @property
     def compared_flag(self) -> str:
@@ -187,6 +203,8 @@ def _headline(where: str, study: str, name: str, entry: Any) -> Headline:
         shown,
         span,
         _same_setting(f"{where}: same_setting", entry.get("same_setting")),
+        text["parents"],
+        text["mean_by"],
     )
 
 

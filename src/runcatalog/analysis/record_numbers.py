@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,6 +157,17 @@ def objectives(runs: Sequence[RunRecord], name: str) -> list[dict[str, Any]]:
         _as_objective(run, name) or {"name": name, "value": number, "outcomes": run.outcomes}
         for run, number in numbers
     ]
+
+
+def mean_objectives(groups: Iterable[Sequence[RunRecord]], name: str) -> list[dict[str, Any]]:
+    """Return the mean of a number over each group of runs, in the form of objectives.
+
+    Args:
+        groups: Runs that have the number.
+        name: See :func:`values_of`.
+    """
+    means = (statistics.mean([o["value"] for o in objectives(runs, name)]) for runs in groups)
+    return [{"name": name, "value": mean, "kind": "mean"} for mean in means]
 
 
 def _as_objective(run: RunRecord, name: str) -> dict[str, Any] | None:

@@ -130,6 +130,46 @@ def test_how_many_seeds(measure, project, make):
     assert runs.seeds(several.headline, several.number) == "3"
 
 
+@pytest.fixture
+def studies(make):
+    """Two studies: an evaluation each of two splits, and a third one of the second study; their trainings."""
+    rates = {1: (0.5, 1), 2: (0.9, 2), 3: (0.6, 1), 4: (0.8, 2)}  # and their splits
+    trained = [make(10 + n, operation="toy:fit", split=split) for n, (_, split) in rates.items()]
+    evaluated = [
+        make(20 + n, operation="toy:test", value=rates[n][0], parents=(of.run,), seed=n)
+        for n, of in enumerate(trained, 1)
+    ]
+    parents = [evaluated[:2], evaluated[1:]]
+    return [
+        *(make(n, seeds=n, parents=tuple(r.run for r in of)) for n, of in enumerate(parents, 1)),
+        *trained,
+        *evaluated,
+    ]
+
+
+def test_the_parents_of_runs_count_once_each(measure, project, studies):
+    entry = ENTRY + "flags: {seeds: [1, 2]}\n    parents: toy:test"
+    measured = measure(entry, studies)
+    number, evaluated = measured.number, studies[-4:]
+    assert number.value == pytest.approx(0.7)
+    assert number.bounds == intervals.bounds([r.objective for r in evaluated])
+    assert list(number.runs) == studies[:2]
+    runs = headline_numbers.Runs(studies, project.operations())
+    assert runs.seeds(measured.headline, number) == "4"
+
+
+def test_the_mean_of_a_split_is_one_value(measure, project, studies):
+    entry = ENTRY + "flags: {seeds: [1, 2]}\n    parents: toy:test\n    mean_by: split"
+    measured = measure(entry, studies)
+    assert measured.number.value == pytest.approx(0.7)
+    assert measured.number.bounds == pytest.approx(intervals.interval([0.55, 0.85]))
+    runs = headline_numbers.Runs(studies, project.operations())
+    assert runs.seeds(measured.headline, measured.number) == "2 × 2"
+    of_second = [r for r in studies if r.seed not in (1, 3)]
+    number = measure(entry, of_second).number
+    assert (number.value, number.bounds) == (pytest.approx(0.85), None)
+
+
 @pytest.mark.parametrize(
     ("reported", "value", "short"),
     [
@@ -181,6 +221,8 @@ def test_fewer_may_be_better(measure, make):
         (ENTRY + "flags: {lrr: 1}", "no run of toy:train has the flag 'lrr', did you mean lr?"),
         (ENTRY + "flags: [lr]", "a mapping of flags to values"),
         (ENTRY + "metric: accuracy", "no run of toy:train has 'accuracy'"),
+        (ENTRY + "parents: toy:test", "no run of toy:train has a parent toy:test with 'objective'"),
+        (ENTRY + "mean_by: lrr", "mean_by: run 00000001 has no flag 'lrr', did you mean lr?"),
         (ENTRY + "goal: most", "goal is max or min, got 'most'"),
         (ENTRY + "reported: [1, 2, 3]", "a number or [least, largest] is expected"),
         (ENTRY + "reported: {number: 1}", "no such key 'number': value, text"),

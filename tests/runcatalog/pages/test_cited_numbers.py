@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from runcatalog.model import statistics
 from runcatalog.model.run_record import Metric
 from runcatalog.pages import cited_numbers
 
@@ -135,6 +136,28 @@ def test_the_interval_of_a_share_in_per_cent_ends_at_100(project, make):
     assert cited_numbers.problems(project, records) == []
     page.write_text(f"0.97 [0.82, 1.11]{cited}")  # whether it is a share is not known here
     assert cited_numbers.problems(project, records) == []
+
+
+def test_the_mean_of_a_split_is_one_value_of_the_interval(project, make):
+    rates = {1: (0.5, 1), 2: (0.6, 1), 3: (0.8, 2), 4: (0.9, 2)}  # and their splits
+    trained = [make(10 + n, split=split) for n, (_, split) in rates.items()]
+    evaluated = [
+        make(n, parents=(of.run,), metrics={"share": Metric.from_points([(1, rates[n][0])])})
+        for n, of in enumerate(trained, 1)
+    ]
+    (project.root / "docs").mkdir()
+    page = project.root / "docs/page.md"
+    runs = " ".join(run.id8 for run in evaluated)
+    low, high = statistics.interval([0.55, 0.85])
+    page.write_text(f"0.70 [{low:.2f}, {high:.2f}]<!-- =mean by split of share; run: {runs} -->")
+    assert cited_numbers.problems(project, [*trained, *evaluated]) == []
+    low, high = statistics.interval([0.5, 0.6, 0.8, 0.9])
+    page.write_text(f"0.70 [{low:.2f}, {high:.2f}]<!-- =mean by split of share; run: {runs} -->")
+    (line,) = cited_numbers.problems(project, [*trained, *evaluated])
+    assert "mean by split of share of 00000001" in line
+    page.write_text(f"0.70<!-- =mean by spilt of share; run: {runs} -->")
+    (line,) = cited_numbers.problems(project, [*trained, *evaluated])
+    assert line == "docs/page.md:1: run 00000001 has no flag 'spilt'"
 
 
 @pytest.mark.parametrize(
