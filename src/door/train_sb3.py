@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from door.env.tasks import TASKS
+from door.training import tuned_flags
 from door.training.flags import ROBOTS, STARTS, stop_option
 from runcatalog import record
 from runcatalog.record import option
@@ -42,10 +43,15 @@ class Config(record.Config):
     target_kl: float = option(
         0.02, "ends an update at 1.5 times this KL divergence [nat]; 0: never", low=0
     )
+    tuned: str = option(
+        "",
+        "a search, such as ppo:sb3_search, whose best trial gives the searched flags; flags that are typed stay",
+    )
     stop_at: float = stop_option(0.99)
     eval_interval: int = option(20_480, "decisions between validations, in whole updates", low=1)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_tuned", tuned_flags.fill(self, self.tuned))
         super().__post_init__()
         if self.env_steps < self.rollout:
             raise record.UserError(
@@ -83,6 +89,7 @@ def main(config: Config) -> dict[str, Any]:
 
     torch.set_num_threads(1)  # for small networks one thread is the fastest
     with record.start(config, study="door") as run:
+        tuned_flags.note(run, getattr(config, "_tuned", None))
         vector = DummyVecEnv([make] * config.num_envs)
         vector.seed(config.seed)
         env = VecNormalize(vector, gamma=config.gamma)
@@ -150,6 +157,7 @@ def main(config: Config) -> dict[str, Any]:
                     "method": "stable-baselines3 PPO",
                     "start": config.start,
                     "robot": config.robot,
+                    "tuned": config.tuned,
                 },
             }
         )

@@ -344,7 +344,7 @@ for script in SCRIPTS:
     assert "torch" not in sys.modules and "mujoco" not in sys.modules, script
 """
     folder = Path(train_ppo.__file__).parent
-    names = ("train_ppo", "train_hnppo", "determinism", "series", "metrics", "shift")
+    names = ("train_ppo", "train_hnppo", "train_sb3", "determinism", "series", "metrics", "shift")
     scripts = [str(folder / f"{name}.py") for name in names]
     done = subprocess.run(
         [sys.executable, "-c", code.replace("SCRIPTS", repr(scripts))],
