@@ -13,7 +13,7 @@ from runcatalog.model.project import Reported
 from runcatalog.model.record_files import write_all
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages import check, render, runs_page
-from runcatalog.pages.tables import setting_table
+from runcatalog.pages.tables import cells, setting_table
 from runcatalog.pages.tables.settings import Setting
 from runcatalog.text import links
 
@@ -245,6 +245,13 @@ def test_repetitions_without_a_seed_are_seeds_only_where_their_results_differ(pr
     assert same["runs"] == "1"
     assert same["outcome"] == "2 older runs of the same result, without a seed, left out"
     assert row(0.9, 0.9, 0.8)["runs"] == "3"
+
+
+def test_a_whole_number_of_seeds_is_a_count_unless_the_run_says_that_it_lists_them(make):
+    run = make(1, value=0.5, seed=4, seeds=2)
+    assert cells.seeds(run) == ["4", "5"]
+    run.result["variant"] = {"seeds": "2"}
+    assert cells.seeds(run) == ["4"]
 
 
 def test_seeds_share_a_row_if_they_started_from_runs_of_their_own_seeds(project, make):

@@ -228,9 +228,14 @@ def joined(parts: Iterable[str], separator: str = "; ", most: int | None = None)
 
 
 def seeds(record: RunRecord) -> list[str]:
-    """Return the seeds of a run: one, or as many consecutive seeds as its flag `seeds` says."""
+    """Return the seeds of a run: one, or as many consecutive seeds as its flag `seeds` says.
+
+    A flag of text such as "1 2 3", which lists seeds, may be a single whole number too: the run's variant says so.
+    """
     number = record.flags.get("seeds")
     several = isinstance(number, int) and not isinstance(number, bool) and 1 < number <= 1000
+    variant = (record.result or {}).get("variant")
+    several = several and not (isinstance(variant, dict) and isinstance(variant.get("seeds"), str))
     if record.seed is None:
         return []
     return [str(record.seed + i) for i in range(number if several else 1)]  # type: ignore[arg-type]
