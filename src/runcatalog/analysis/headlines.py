@@ -30,8 +30,9 @@ from runcatalog.query.fields import suggestion
 
 STATISTICS = ("mean", "median", "min", "max")
 BEST = "best "  # prefix of the statistic that compares the values of a flag
-_KEYS = tuple(
-    "question operation flags parents metric statistic mean_by unit goal seeds reported same_setting".split()
+_KEYS = (
+    *("question", "operation", "flags", "parents", "metric", "statistic", "mean_by"),
+    *("unit", "goal", "seeds", "reported", "same_setting"),
 )
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _CONDITION = re.compile(r"\s*(?P<left>[\w-]+)\s*(?P<sign>[<>~])\s*(?P<right>[\w.+-]+)\s*")
