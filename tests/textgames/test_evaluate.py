@@ -191,6 +191,22 @@ def test_more_games_than_the_training_excluded_are_refused(trained, tmp_path, mo
     assert not (tmp_path / "run").exists()
 
 
+def test_a_set_without_enough_levels_is_refused_before_anything_is_computed(
+    trained, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    monkeypatch.setenv("RUN_DIR", str(tmp_path / "run"))
+    bandit = replace(TRAINED, env="bandit", max_turns=1)
+    with pytest.raises(UserError, match="--final-levels: the bandit has no hard test set"):
+        train.main(replace(bandit, final_levels="test_hard"))
+    small = replace(TRAINED, size=2, max_turns=1)
+    with pytest.raises(UserError, match="--val-data-num: 6, but only"):
+        train.main(replace(small, final_levels="test"))
+    with pytest.raises(UserError, match="--levels, --final-levels"):
+        evaluate.main(Config(checkpoint=str(trained), env="bandit", levels="test_hard"))
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_checkpoint_over_4_bit_weights_is_refused_and_its_finished_run_is_played(
     tmp_path, monkeypatch
 ):

@@ -62,7 +62,7 @@ def test_levels_for_choices_are_those_of_no_training_and_no_test(config):
 @pytest.fixture
 def few_used(monkeypatch):
     """The test sets leave out the levels of 500 seeds of each training instead of 40,000."""
-    caches = (levels._used_keys, levels._held_out_keys)
+    caches = (levels._used_keys, levels._held_out_keys, levels.held_out)
     monkeypatch.setattr(levels, "USED", 500)
     for cache in caches:
         cache.cache_clear()

@@ -164,6 +164,9 @@ def disjoint_validation(config: GameConfig, count: int = VALIDATION) -> NDArray[
     return held_out(config, count, after=int(held_out(config, hard=True)[-1]))
 
 
+@functools.lru_cache(
+    maxsize=8
+)  # the levels of a result are looked for before a training and after it
 def held_out(
     config: GameConfig, count: int = VALIDATION, *, hard: bool = False, after: int = 0
 ) -> NDArray[np.int64]:
@@ -184,7 +187,7 @@ def held_out(
     if config.env == BANDIT:
         if hard:
             raise record.UserError(
-                "--levels: the bandit has no hard test set, every game is a pull"
+                "--levels, --final-levels: the bandit has no hard test set, every game is a pull"
             )
         return FIRST_TEST + np.arange(count, dtype=np.int64)
     known = _used_keys(config)

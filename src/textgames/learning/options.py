@@ -90,8 +90,8 @@ def check(config: PlayConfig, *, training: bool = True) -> None:
     """Check model, machine and length of conversations before weights are loaded.
 
     Raises:
-        UserError: See `loading.check`, `sources.check_architecture` and `chat_template.chat_parts`; or the model may
-            have been trained on levels of the validation games.
+        UserError: See `loading.check`, `sources.check_architecture` and `chat_template.chat_parts`; the model may have
+            been trained on levels of the validation games, or there are too few levels as `final_levels` says.
     """
     import numpy as np
 
@@ -112,6 +112,7 @@ def check(config: PlayConfig, *, training: bool = True) -> None:
             f"--val-data-num: the training of {config.model} excluded the levels of {most} validation games only; give "
             f"{most} or fewer, or train from the beginning with val-data-num={config.val_data_num}"
         )
+    levels.evaluation(config, config.final_levels, config.val_data_num)
     if source.folder is None:
         # A token of its tokenizer has at least two letters.
         prompt, message = (len(text) // 2 for text in messages)
