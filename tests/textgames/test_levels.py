@@ -1,8 +1,11 @@
 """The test sets share no level with training or validation, turned and mirrored ones included."""
 
+import re
+
 import numpy as np
 import pytest
 
+from runcatalog.record import UserError
 from textgames.games import frozenlake, levels, sokoban, solver
 from textgames.games.config import GameConfig
 
@@ -57,6 +60,21 @@ def test_levels_for_choices_are_those_of_no_training_and_no_test(config):
     elsewhere = [*tests, levels.training(config, 3000, levels.FIRST_SFT)]
     used = {tuple(map(tuple, grid)) for other in elsewhere for grid in grids(config, other)}
     assert not any(set(forms(grid)) & used for grid in grids(config, seeds))
+
+
+@pytest.mark.parametrize("name", ["test", "test_hard"])
+def test_a_test_set_has_no_level_by_which_settings_are_chosen(name):
+    config = GameConfig(env="frozenlake")
+    chosen_by = levels.evaluation(config, "validation_disjoint")
+    with pytest.raises(
+        UserError, match=r"--val-data-num: 1000, but .*validation_disjoint"
+    ) as error:
+        levels.evaluation(config, name, 1000)
+    most = int(re.search(r"give (\d+) or fewer", str(error.value))[1])
+    assert 500 <= most < 1000
+    assert not np.isin(levels.evaluation(config, name, most), chosen_by).any()
+    following = levels.held_out(config, most + 200, hard=name == "test_hard")[most:]
+    assert np.isin(following, chosen_by).any()
 
 
 @pytest.fixture

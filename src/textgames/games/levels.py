@@ -17,7 +17,6 @@ from runcatalog import record
 from textgames.games.config import (
     DISJOINT_VALIDATION_SET,
     HARD_TEST_SET,
-    TEST_SET,
     VALIDATION_SET,
     GameConfig,
 )
@@ -129,9 +128,9 @@ def _without_held_out(
 def _held_out_keys(config: GameConfig, count: int) -> NDArray[np.bytes_]:
     """Return keys, see `symmetric_keys`, of the first `count` levels of the test sets and of `validation_disjoint`."""
     found = []
-    for name in (TEST_SET, HARD_TEST_SET, DISJOINT_VALIDATION_SET):
+    for seeds_of in (held_out, functools.partial(held_out, hard=True), disjoint_validation):
         with contextlib.suppress(record.UserError):  # without such levels nothing is tested on them
-            found.append(symmetric_keys(config, evaluation(config, name, count)))
+            found.append(symmetric_keys(config, seeds_of(config, count)))
     return np.concatenate(found) if found else np.zeros(0, "S1")
 
 
@@ -144,13 +143,27 @@ def evaluation(config: GameConfig, name: str, count: int = VALIDATION) -> NDArra
         count: Number of seeds.
 
     Raises:
-        UserError: See `held_out`.
+        UserError: See `held_out`; or so many levels of a test set would be some of `validation_disjoint` too.
     """
     if name == VALIDATION_SET:
         return validation(config, count)
     if name == DISJOINT_VALIDATION_SET:
         return disjoint_validation(config, count)
-    return held_out(config, count, hard=name == HARD_TEST_SET)
+    seeds = held_out(config, count, hard=name == HARD_TEST_SET)
+    if count > VALIDATION and (most := _before_choices(config, seeds)) < count:
+        raise record.UserError(
+            f"--val-data-num: {count}, but from the level {most + 1} of {name} on they are those of "
+            f"validation_disjoint, by which settings are chosen; give {most} or fewer"
+        )
+    return seeds
+
+
+def _before_choices(config: GameConfig, seeds: NDArray[np.int64]) -> int:
+    """Return how many seeds are below those of `validation_disjoint`; all where that has no levels."""
+    try:
+        return int((seeds < disjoint_validation(config, 1)[0]).sum())
+    except record.UserError:
+        return len(seeds)
 
 
 def disjoint_validation(config: GameConfig, count: int = VALIDATION) -> NDArray[np.int64]:
