@@ -291,7 +291,10 @@ def advantage_settings(config: Config) -> AdvantageSettings:
 def batch_seeds(
     config: Config, run: record.Run, train_seeds: NDArray[np.int64], update: int
 ) -> NDArray[np.int64]:
-    """Return the seeds of an update's games: all games in random order, then all games in another order."""
+    """Return the seeds of an update's games: all games in random order, then all games in another order.
+
+    An order ends before its last incomplete batch.
+    """
     size = config.train_batch_size
     epoch, position = divmod(update, len(train_seeds) // size)
     order = run.seeds.generator("games", epoch).permutation(len(train_seeds))
