@@ -136,6 +136,11 @@ class Config(PlayConfig):
             )
         if self.warm_up and self.adv_estimator != "gae":
             raise record.UserError("--warm-up: only adv-estimator=gae has a critic")
+        if self.warm_up >= self.updates:
+            raise record.UserError(
+                f"--warm-up: in none of the {self.updates} updates would the policy learn; give "
+                f"{self.updates - 1} or fewer"
+            )
 
 
 @dataclass
