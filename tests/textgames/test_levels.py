@@ -80,7 +80,7 @@ def test_a_test_set_has_no_level_by_which_settings_are_chosen(name):
 @pytest.fixture
 def few_used(monkeypatch):
     """The test sets leave out the levels of 500 seeds of each training instead of 40,000."""
-    caches = (levels._used_keys, levels._held_out_keys, levels.held_out)
+    caches = (levels._used_keys, levels._held_out_keys, levels._look_for)
     monkeypatch.setattr(levels, "USED", 500)
     for cache in caches:
         cache.cache_clear()
@@ -98,6 +98,20 @@ def test_a_training_on_more_levels_than_the_test_sets_leave_out_has_none_of_thei
     assert trained[-1] > levels.FIRST_SFT + levels.USED
     used = {tuple(map(tuple, grid)) for grid in grids(config, trained)}
     for name in ("test", "test_hard", "validation_disjoint"):
+        tested = levels.evaluation(config, name, 500)
+        assert not any(set(forms(grid)) & used for grid in grids(config, tested))
+
+
+def test_a_training_has_no_level_of_a_test_set_with_fewer_levels_than_its_validation(
+    few_used, monkeypatch
+):
+    monkeypatch.setattr(levels, "MOST_TRIED", 10_000)
+    config = GameConfig(env="sokoban")
+    with pytest.raises(UserError, match=r"--val-data-num: 1500, but only \d+ levels"):
+        levels.evaluation(config, "test", 1500)
+    trained = levels.training(config, 2000, levels.FIRST_SFT, excluded=1500)
+    used = {tuple(map(tuple, grid)) for grid in grids(config, trained)}
+    for name in ("test", "test_hard"):
         tested = levels.evaluation(config, name, 500)
         assert not any(set(forms(grid)) & used for grid in grids(config, tested))
 

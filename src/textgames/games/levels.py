@@ -126,12 +126,15 @@ def _without_held_out(
 
 @functools.lru_cache(maxsize=1)  # seeds are looked for in several parts
 def _held_out_keys(config: GameConfig, count: int) -> NDArray[np.bytes_]:
-    """Return keys, see `symmetric_keys`, of the first `count` levels of the test sets and of `validation_disjoint`."""
-    found = []
-    for seeds_of in (held_out, functools.partial(held_out, hard=True), disjoint_validation):
-        with contextlib.suppress(record.UserError):  # without such levels nothing is tested on them
-            found.append(symmetric_keys(config, seeds_of(config, count)))
-    return np.concatenate(found) if found else np.zeros(0, "S1")
+    """Return keys, see `symmetric_keys`, of the first `count` levels of the test sets and of `validation_disjoint`.
+
+    Of a set with fewer levels all.
+    """
+    found = [_look_for(config, count), _look_for(config, count, hard=True)]
+    with contextlib.suppress(record.UserError):  # without such levels nothing is chosen by them
+        found.append(_look_for(config, count, after=_last_hard(config)))
+    seeds = np.concatenate(found)
+    return symmetric_keys(config, seeds) if len(seeds) else np.zeros(0, "S1")
 
 
 def evaluation(config: GameConfig, name: str, count: int = VALIDATION) -> NDArray[np.int64]:
@@ -174,12 +177,14 @@ def disjoint_validation(config: GameConfig, count: int = VALIDATION) -> NDArray[
     """
     if config.env == BANDIT:
         return 2 * FIRST_TEST + np.arange(count, dtype=np.int64)
-    return held_out(config, count, after=int(held_out(config, hard=True)[-1]))
+    return held_out(config, count, after=_last_hard(config))
 
 
-@functools.lru_cache(
-    maxsize=8
-)  # the levels of a result are looked for before a training and after it
+def _last_hard(config: GameConfig) -> int:
+    """Return the last of the first `VALIDATION` seeds of the hard test set, behind which those for choices begin."""
+    return int(held_out(config, hard=True)[-1])
+
+
 def held_out(
     config: GameConfig, count: int = VALIDATION, *, hard: bool = False, after: int = 0
 ) -> NDArray[np.int64]:
@@ -203,6 +208,20 @@ def held_out(
                 "--levels, --final-levels: the bandit has no hard test set, every game is a pull"
             )
         return FIRST_TEST + np.arange(count, dtype=np.int64)
+    found = _look_for(config, count, hard=hard, after=after)
+    if len(found) < count:
+        raise record.UserError(
+            f"--val-data-num: {count}, but only {len(found)} levels of this kind are in no training; give fewer, or "
+            "use more cells"
+        )
+    return found
+
+
+@functools.lru_cache(maxsize=8)  # a result's levels are looked for before a training and after it
+def _look_for(
+    config: GameConfig, count: int, *, hard: bool = False, after: int = 0
+) -> NDArray[np.int64]:
+    """Return seeds as `held_out`, int64 [count]; fewer if `MOST_TRIED` seeds have no more."""
     known = _used_keys(config)
     found = np.zeros(0, np.int64)
     for start in range(FIRST_TEST, FIRST_TEST + MOST_TRIED, BLOCK):
@@ -216,11 +235,8 @@ def held_out(
             seeds = seeds[_moves(config, seeds) >= HARD]
         found = np.concatenate([found, seeds])
         if len(found) >= count:
-            return found[:count]
-    raise record.UserError(
-        f"--val-data-num: {count}, but only {len(found)} levels of this kind are in no training; give fewer, or use "
-        "more cells"
-    )
+            break
+    return found[:count]
 
 
 def _firsts(config: GameConfig) -> list[int]:
