@@ -218,10 +218,12 @@ def choose_parts(config: Config, trained: Trained) -> list[Part]:
             parts += _parts_by_offset(trained, side, chosen)
             continue
         # A training with validation tasks chooses variants: the test tasks must not influence the choice.
-        name, goals = (
-            ("validation", split.validation) if split.validation else ("held_out", split.test)
-        )
-        parts.append(Part(side, name, goals if chosen is None else chosen))
+        if chosen is not None:
+            parts.append(Part(side, "held_out", chosen))
+        elif split.validation:
+            parts.append(Part(side, "validation", split.validation))
+        else:
+            parts.append(Part(side, "held_out", split.test))
         parts.append(Part(side, "training", _training_tasks(config, split)))
     parts = [part for part in parts if len(part.goals)]
     if not parts:

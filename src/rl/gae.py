@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-TIME_LIMITS = ("cut", "bootstrap")
+from rl.variants import TIME_LIMITS
 
 
 def gae(

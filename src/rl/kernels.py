@@ -8,6 +8,7 @@ folder, different ones never do.
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import hashlib
 import os
@@ -57,17 +58,43 @@ def _stored(function: Callable[..., Any], compiled: Callable[..., Any]) -> Any:
 def digest(package: Path) -> str:
     """Return the digest of the sources of a package's kernels.
 
-    These are the files of the package, in all its folders, and of `rl` that import this module, and the constants in
-    files named `codes.py`.
+    These are the files of the package, in all its folders, and of `rl` that import this module, and the files of both
+    that those import, directly or through others: a kernel is compiled with the values of their constants.
     """
+    roots = {package.name: package, "rl": Path(__file__).parent}
+    sources: dict[str, bytes] = {}
+    waiting = [
+        (f"{name}/{path.relative_to(root).as_posix()}", source)
+        for name, root in roots.items()
+        for path in root.rglob("*.py")
+        if b"rl.kernels import" in (source := path.read_bytes())
+    ]
+    while waiting:
+        name, source = waiting.pop()
+        if name not in sources:
+            sources[name] = source
+            waiting += _imported(source, roots)
     result = hashlib.sha256()
-    for root in (Path(__file__).parent, package):
-        for path in sorted(root.rglob("*.py")):
-            source = path.read_bytes()
-            if path.name == "codes.py" or b"rl.kernels import" in source:
-                name = path.relative_to(root).as_posix()
-                result.update(name.encode() + b"\0" + source + b"\0")
+    for name, source in sorted(sources.items()):
+        result.update(name.encode() + b"\0" + source + b"\0")
     return result.hexdigest()[:16]
+
+
+def _imported(source: bytes, roots: dict[str, Path]) -> list[tuple[str, bytes]]:
+    """Return name and source of the files below some folders that a source imports at its top."""
+    modules: set[str] = set()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+    names = [f"{m.replace('.', '/')}{end}" for m in modules for end in (".py", "/__init__.py")]
+    paths = [(name, name.partition("/")) for name in names]
+    return [
+        (name, path.read_bytes())
+        for name, (root, _, rest) in paths
+        if root in roots and (path := roots[root] / rest).is_file()
+    ]
 
 
 def package_of(path: Path) -> Path:

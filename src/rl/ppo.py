@@ -17,8 +17,8 @@ from torch import Tensor
 from rl.actor_critic import Forward
 from rl.gae import gae
 from rl.rollout import NonFiniteError, Rollout
+from rl.variants import VALUE_LOSSES
 
-VALUE_LOSSES = ("max", "clipped", "plain")
 STATISTICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 _KL = STATISTICS.index("approx_kl")
 

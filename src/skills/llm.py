@@ -27,6 +27,7 @@ AGENTS = {
     "ppo": "all6", "dis": "distill", "con": "continue", "moe": "moe", "sub": "subtasks", "nlm": "nlm2",
 }  # fmt: skip
 SEARCH = "search"
+FOR_SUB_TASKS = ("patience", "forget", "replay", "guard", "careful", "lay_down", "boxes_as_balls")
 _ADDRESSES = ", ".join(f"{url} for {name}" for name, url in chat.DEFAULT_URL.items())
 RESAMPLES = 10_000  # of the bootstrap intervals of means
 
@@ -94,6 +95,11 @@ class Config(record.Config):
                 "--planner: the agent nlm was trained on the whole task and plays without a planner: "
                 "planner=none agent=nlm, or a stage or folder trained on it"
             )
+        for name in FOR_SUB_TASKS if self.planner == "none" else ():
+            if getattr(self, name) != getattr(Config, name):  # its default
+                raise record.UserError(
+                    f"--{record.config.flag_name(name)}: without a planner there are no sub-tasks; leave it out"
+                )
         if self.more == 1:
             raise record.UserError("--more: a single level has no interval; give 0 or at least 2")
         if self.replay and not self.forget:

@@ -82,14 +82,14 @@ def main(config: Config) -> dict[str, Any]:
 
 
 def level_seeds(config: Config) -> dict[str, NDArray[np.int64]]:
-    """Return the seeds of the levels for training and for validation, which share none with a test set, int64."""
+    """Return the seeds of the levels for training and for validation, int64; no level is in both or in a test set."""
     from skills.agents.evaluation import FIRST_TRAINING_SEED
     from skills.learning.level_sets import validation_seeds, without_evaluated
 
     # Enough seeds for the wanted levels: hardly any level is one of an evaluation.
     drawn = range(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + 2 * config.levels)
     return {
-        "taught": without_evaluated(config.stage, drawn)[: config.levels],
+        "taught": without_evaluated(config.stage, drawn, config.validation)[: config.levels],
         "kept_out": validation_seeds(config.stage)[: config.validation],
     }
 

@@ -80,7 +80,9 @@ def trained_flags(config: Config) -> PlayConfig:
     }
     if "size" not in changed and changed.get("env", trained.get("env")) != trained.get("env"):
         trained.pop("size", None)  # the size of another game
-    here = {"model": config.checkpoint, "lora_rank": 0, "device": "auto"}
+    here = {
+        "model": config.checkpoint, "lora_rank": 0, "device": "auto", "final_levels": config.levels,
+    }  # fmt: skip
     return PlayConfig(**trained | changed | here)
 
 

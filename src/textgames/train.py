@@ -136,6 +136,11 @@ class Config(PlayConfig):
             )
         if self.warm_up and self.adv_estimator != "gae":
             raise record.UserError("--warm-up: only adv-estimator=gae has a critic")
+        if self.warm_up >= self.updates:
+            raise record.UserError(
+                f"--warm-up: in none of the {self.updates} updates would the policy learn; give "
+                f"{self.updates - 1} or fewer"
+            )
 
 
 @dataclass
@@ -291,7 +296,10 @@ def advantage_settings(config: Config) -> AdvantageSettings:
 def batch_seeds(
     config: Config, run: record.Run, train_seeds: NDArray[np.int64], update: int
 ) -> NDArray[np.int64]:
-    """Return the seeds of an update's games: all games in random order, then all games in another order."""
+    """Return the seeds of an update's games: all games in random order, then all games in another order.
+
+    An order ends before its last incomplete batch.
+    """
     size = config.train_batch_size
     epoch, position = divmod(update, len(train_seeds) // size)
     order = run.seeds.generator("games", epoch).permutation(len(train_seeds))

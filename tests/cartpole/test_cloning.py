@@ -5,15 +5,16 @@ import numpy as np
 import pytest
 import torch
 
-from cartpole.cloning import behaviour_cloning, survival
+from cartpole.cloning import behaviour_cloning, summary, survival
 from cartpole.cloning.behaviour_cloning import HIDDEN, Clones, PairOrder
-from cartpole.cloning.demonstrations import expert_actor, play, sampling_actor
-from cartpole.cloning.experiment import clone
+from cartpole.cloning.demonstrations import Pairs, expert_actor, play, sampling_actor
+from cartpole.cloning.experiment import Outcome, clone
 from cartpole.cloning.options import CloneConfig
 from cartpole.policy_gradient import networks
 from cartpole.policy_gradient.env import MAX_STEPS, random_starts
 from cartpole.policy_gradient.networks import Shape
 from runcatalog import record
+from runcatalog.model import statistics
 
 SEEDS = record.Seeds(3)
 # Balances the pole from any start: pushes in the direction in which the pole falls.
@@ -216,6 +217,19 @@ def test_intervals_are_over_experts_and_orders_together():
     assert groups.probability_of_order(["b", "a"]) == 1
     order, probability = groups.most_frequent_order(["a", "b"])
     assert (order, probability) == (["b", "a"], 1)
+
+
+def test_the_interval_of_a_result_is_over_experts_not_over_starts():
+    steps = np.full((4, 2, 800), MAX_STEPS)
+    steps[0] = 10  # the clones of one expert of four fail from all starts
+    pairs = Pairs(np.zeros((4, 1, 1, 4)), np.zeros((4, 1, 1), bool), np.ones((4, 1, 1), bool))
+    counts = {"none": np.ones(4)}
+    outcome = Outcome({}, pairs, counts, counts, {"none": steps})
+    objective = summary.result(outcome, CloneConfig(), "none")["objective"]
+    assert objective["value"] == 0.75
+    low, high = statistics.bounds([objective])
+    assert (low, high) == outcome.shares.interval("none")
+    assert (low, high) == (0.25, 1)
 
 
 def test_a_balancing_expert_is_cloned(tmp_path, monkeypatch):

@@ -194,6 +194,7 @@ def test_the_catalogs_figures_are_drawn_from_records(runs, tmp_path):
         (clone, "--experts /nowhere", "--experts: checkpoint /nowhere"),
         (clone, "", "bc:experts"),
         (remedies, "--method hope", "--method"),
+        (remedies, "--method dagger --noise 0.1", "--noise: method=dagger"),
         (restrictions, "--scale 0", "--scale"),
     ],
 )

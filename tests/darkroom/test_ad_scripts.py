@@ -182,7 +182,7 @@ def test_the_evaluated_tasks_can_be_chosen(trained, tmp_path):
         evaluate_ad.choose_parts(evaluate_ad.Config(sizes="13"), loaded)
 
 
-def test_an_evaluation_with_validation_tasks_leaves_the_test_tasks_out(trained):
+def test_an_evaluation_with_validation_tasks_leaves_the_test_tasks_out(trained, tmp_path):
     loaded = evaluate_ad.load(str(trained))
     whole = loaded.splits[4]
     loaded.splits[4] = replace(whole, training=whole.training[2:], validation=whole.training[:2])
@@ -190,6 +190,12 @@ def test_an_evaluation_with_validation_tasks_leaves_the_test_tasks_out(trained):
     assert [(part.name, part.goals) for part in parts] == [
         ("validation", whole.training[:2]), ("training", whole.training[2:]),
     ]  # fmt: skip
+    # Test tasks that are asked for are not called validation tasks.
+    histories.write_tasks(tmp_path / "test.txt", whole.test, 4)
+    goals = goals_by_part(evaluate_ad.Config(test_tasks=str(tmp_path / "test.txt")), loaded)
+    assert tuple(goals["held_out"]) == whole.test
+    assert tuple(goals["training"]) == whole.training[2:]
+    assert "validation" not in goals
 
 
 def test_a_missing_or_wrong_model_is_refused(sources, tmp_path):

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from rl.gae import TIME_LIMITS, gae
+from rl.gae import gae
+from rl.variants import TIME_LIMITS
 
 
 def _draw(seed: int, steps: int = 23, envs: int = 5) -> dict:

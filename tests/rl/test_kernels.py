@@ -1,6 +1,9 @@
 """Where the machine code of compiled functions is stored."""
 
 import fcntl
+import os
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,25 +17,47 @@ def doubled(value):
     return 2 * value
 
 
-def test_the_digest_covers_all_rooms_of_a_study(tmp_path):
+def test_the_digest_covers_the_kernels_of_a_study_and_what_they_import(tmp_path):
     study = tmp_path / "study"
-    kernel, constants, script = (
-        study / "room" / "kernel.py",
-        study / "room" / "codes.py",
-        study / "run.py",
+    kernel, sizes, constants, script = (
+        study / path for path in ("room/kernel.py", "room/sizes.py", "constants.py", "run.py")
     )
     kernel.parent.mkdir(parents=True)
-    for path in (study / "__init__.py", study / "room" / "__init__.py", script):
+    for path in (study / "__init__.py", study / "room" / "__init__.py"):
         path.write_text("")
-    kernel.write_text("from rl.kernels import kernel")
-    constants.write_text("WALL = 1")
+    kernel.write_text("import math\nfrom rl.kernels import kernel\nfrom study.room import sizes\n")
+    sizes.write_text("from study.constants import (\n    WALL,\n)\n")
+    constants.write_text("WALL = 1\n")
+    script.write_text("from study.room.kernel import kernel\n")
     assert kernels.package_of(kernel) == kernels.package_of(script) == study
     before = kernels.digest(study)
-    for changed in (kernel, constants, script):
+    for changed in (kernel, sizes, constants, script):
         kernels.digest.cache_clear()
         changed.write_text(changed.read_text() + "\n")
         assert (kernels.digest(study) != before) == (changed != script)
         before = kernels.digest(study)
+
+
+def test_a_changed_constant_of_another_file_changes_a_kernel(tmp_path):
+    package = tmp_path / "counting"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "adding.py").write_text(
+        "from counting.numbers import STEP\n"
+        "from rl.kernels import kernel\n\n\n"
+        "@kernel\n"
+        "def following(value):\n"
+        "    return value + STEP\n"
+    )
+    environment = os.environ | {
+        "NUMBA_CACHE_DIR": str(tmp_path / "cache"),
+        "PYTHONPATH": os.pathsep.join((str(Path(kernels.__file__).parents[1]), str(tmp_path))),
+    }
+    for step in (1, 10):
+        (package / "numbers.py").write_text(f"STEP = {step}\n")
+        command = [sys.executable, "-c", "from counting.adding import following as f; print(f(2))"]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert int(run.stdout) == 2 + step
 
 
 def test_machine_code_is_stored_by_the_digest_of_the_sources(tmp_path, monkeypatch):

@@ -11,7 +11,6 @@ from rl.actor_critic import NetworkShape
 from rl.agent import PPOAgent
 from rl.normalise import ReturnScaler
 from rl.ppo import (
-    VALUE_LOSSES,
     Batch,
     PPOSettings,
     compute_advantages,
@@ -20,6 +19,7 @@ from rl.ppo import (
     value_loss,
 )
 from rl.rollout import NonFiniteError, collect
+from rl.variants import VALUE_LOSSES
 
 
 @pytest.mark.parametrize(

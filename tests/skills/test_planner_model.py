@@ -112,9 +112,10 @@ def test_it_learns_to_plan(demonstrations: list[Demonstration]) -> None:
     assert np.mean(losses[-10:]) < 0.1 * np.mean(losses[:10])
 
 
-def test_no_level_of_training_or_validation_is_tested() -> None:
+@pytest.mark.parametrize("count", [100, 1000])
+def test_no_level_of_training_or_validation_is_tested(count: int) -> None:
     """Of nlm0, whose levels are few: among 2,000 plain seeds are some of test levels."""
-    parts = planner_model.level_seeds(planner_model.Config(stage="nlm0"))
+    parts = planner_model.level_seeds(planner_model.Config(stage="nlm0", validation=count))
     tested = np.concatenate(
         [
             symmetric_keys(levels("nlm0", np.asarray(seeds))).ravel()
@@ -122,12 +123,13 @@ def test_no_level_of_training_or_validation_is_tested() -> None:
         ]
     )
     drawn = {name: keys(levels("nlm0", seeds)) for name, seeds in parts.items()}
-    assert [len(drawn["taught"]), len(drawn["kept_out"])] == [2000, 100]
+    assert [len(drawn["taught"]), len(drawn["kept_out"])] == [2000, count]
     plain = np.arange(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + 2000)
     assert np.isin(keys(levels("nlm0", plain)), tested).any()
     for found in drawn.values():
         assert not np.isin(found, tested).any()
-    assert not np.isin(drawn["taught"], drawn["kept_out"]).any()
+    validated = symmetric_keys(levels("nlm0", parts["kept_out"]))
+    assert not np.isin(drawn["taught"], validated).any()
 
 
 def test_a_resumed_run_ends_with_the_same_weights(run_main, monkeypatch, tmp_path: Path) -> None:

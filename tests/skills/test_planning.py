@@ -586,6 +586,9 @@ def test_a_run_plays_the_levels_of_the_set_and_declares_it(played, tmp_path: Pat
         ({"planner": "none"}, "planner=none agent=nlm"),
         ({"planner": "none", "agent": "moe"}, "planner=none agent=nlm"),
         ({"planner": "none", "agent": "tgl3"}, "planner=none agent=nlm"),
+        ({"planner": "none", "agent": "nlm", "lay_down": "rule"}, "--lay-down: without a planner"),
+        ({"planner": "none", "agent": "nlm", "boxes_as_balls": True}, "--boxes-as-balls: without"),
+        ({"planner": "none", "agent": "nlm", "forget": False}, "--forget: without a planner"),
         ({"planner": "gpt"}, "--planner"),
     ],
 )

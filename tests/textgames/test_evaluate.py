@@ -191,6 +191,47 @@ def test_more_games_than_the_training_excluded_are_refused(trained, tmp_path, mo
     assert not (tmp_path / "run").exists()
 
 
+def test_a_model_of_turned_levels_is_not_judged_on_validation_levels(tmp_path, monkeypatch):
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    monkeypatch.setenv("RUN_DIR", str(tmp_path / "turned"))
+    turned = sft.Config(
+        env="sokoban", prompt="grid", context="last", think=False, max_turns=2, max_response_length=2, width=32,
+        layers=1, heads=2, train_levels=8, test_levels=2, epochs=1, batch_size=4, val_data_num=4, augment=True,
+        final_levels="test",
+    )  # fmt: skip
+    trained_on = demonstrations.seeds(turned, 2_000, 2, augment=True)[0]
+    judged_on = levels.symmetric_keys(turned, levels.validation(turned, 500))
+    assert np.isin(judged_on, levels.symmetric_keys(turned, trained_on)).any()
+    sft.main(turned)
+    model = str(tmp_path / "turned")
+    monkeypatch.setenv("RUN_DIR", str(tmp_path / "run"))
+    with pytest.raises(UserError, match=r"--levels: .* levels=validation_disjoint"):
+        evaluate.main(Config(checkpoint=model, val_data_num=4))
+    continued = replace(TRAINED, env="sokoban", model=model, val_data_num=4)
+    with pytest.raises(UserError, match=r"--final-levels: .* final-levels=validation_disjoint"):
+        train.main(continued)
+    with pytest.raises(UserError, match="--final-levels"):
+        sft.main(replace(turned, model=model, augment=False, final_levels="validation"))
+    assert not (tmp_path / "run").exists()
+    evaluate.main(Config(checkpoint=model, val_data_num=4, env="frozenlake"))
+
+
+def test_a_set_without_enough_levels_is_refused_before_anything_is_computed(
+    trained, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    monkeypatch.setenv("RUN_DIR", str(tmp_path / "run"))
+    bandit = replace(TRAINED, env="bandit", max_turns=1)
+    with pytest.raises(UserError, match="--final-levels: the bandit has no hard test set"):
+        train.main(replace(bandit, final_levels="test_hard"))
+    small = replace(TRAINED, size=2, max_turns=1)
+    with pytest.raises(UserError, match="--val-data-num: 6, but only"):
+        train.main(replace(small, final_levels="test"))
+    with pytest.raises(UserError, match="--levels, --final-levels"):
+        evaluate.main(Config(checkpoint=str(trained), env="bandit", levels="test_hard"))
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_checkpoint_over_4_bit_weights_is_refused_and_its_finished_run_is_played(
     tmp_path, monkeypatch
 ):

@@ -1,8 +1,11 @@
 """The test sets share no level with training or validation, turned and mirrored ones included."""
 
+import re
+
 import numpy as np
 import pytest
 
+from runcatalog.record import UserError
 from textgames.games import frozenlake, levels, sokoban, solver
 from textgames.games.config import GameConfig
 
@@ -59,10 +62,25 @@ def test_levels_for_choices_are_those_of_no_training_and_no_test(config):
     assert not any(set(forms(grid)) & used for grid in grids(config, seeds))
 
 
+@pytest.mark.parametrize("name", ["test", "test_hard"])
+def test_a_test_set_has_no_level_by_which_settings_are_chosen(name):
+    config = GameConfig(env="frozenlake")
+    chosen_by = levels.evaluation(config, "validation_disjoint")
+    with pytest.raises(
+        UserError, match=r"--val-data-num: 1000, but .*validation_disjoint"
+    ) as error:
+        levels.evaluation(config, name, 1000)
+    most = int(re.search(r"give (\d+) or fewer", str(error.value))[1])
+    assert 500 <= most < 1000
+    assert not np.isin(levels.evaluation(config, name, most), chosen_by).any()
+    following = levels.held_out(config, most + 200, hard=name == "test_hard")[most:]
+    assert np.isin(following, chosen_by).any()
+
+
 @pytest.fixture
 def few_used(monkeypatch):
     """The test sets leave out the levels of 500 seeds of each training instead of 40,000."""
-    caches = (levels._used_keys, levels._held_out_keys)
+    caches = (levels._used_keys, levels._held_out_keys, levels._look_for)
     monkeypatch.setattr(levels, "USED", 500)
     for cache in caches:
         cache.cache_clear()
@@ -80,6 +98,20 @@ def test_a_training_on_more_levels_than_the_test_sets_leave_out_has_none_of_thei
     assert trained[-1] > levels.FIRST_SFT + levels.USED
     used = {tuple(map(tuple, grid)) for grid in grids(config, trained)}
     for name in ("test", "test_hard", "validation_disjoint"):
+        tested = levels.evaluation(config, name, 500)
+        assert not any(set(forms(grid)) & used for grid in grids(config, tested))
+
+
+def test_a_training_has_no_level_of_a_test_set_with_fewer_levels_than_its_validation(
+    few_used, monkeypatch
+):
+    monkeypatch.setattr(levels, "MOST_TRIED", 10_000)
+    config = GameConfig(env="sokoban")
+    with pytest.raises(UserError, match=r"--val-data-num: 1500, but only \d+ levels"):
+        levels.evaluation(config, "test", 1500)
+    trained = levels.training(config, 2000, levels.FIRST_SFT, excluded=1500)
+    used = {tuple(map(tuple, grid)) for grid in grids(config, trained)}
+    for name in ("test", "test_hard"):
         tested = levels.evaluation(config, name, 500)
         assert not any(set(forms(grid)) & used for grid in grids(config, tested))
 

@@ -220,6 +220,7 @@ def test_a_run_ended_by_a_sign_of_collapse_does_not_continue_after_a_restart(
         ({"filter": 0.5, "n_rollout": 1}, "--filter"),
         ({"loss_tokens": "all", "context": "last"}, "--loss-tokens"),
         ({"warm_up": 3}, "--warm-up"),
+        ({"warm_up": 3, "updates": 3, "adv_estimator": "gae"}, "--warm-up: .* give 2 or fewer"),
         (
             {"adv_estimator": "states", "n_rollout": 1, "train_batch_size": 8},
             "--adv-estimator: .* give n-rollout",

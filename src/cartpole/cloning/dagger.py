@@ -34,7 +34,7 @@ from cartpole.cloning.options import CloneConfig
 from cartpole.policy_gradient import networks
 from cartpole.policy_gradient.env import MAX_STEPS, STATE, random_starts
 from cartpole.policy_gradient.networks import Params
-from runcatalog.record import Seeds, option
+from runcatalog.record import Seeds, UserError, option
 
 METHODS = ("dagger", "dart", "expert", "again")
 RESTRICTED = tuple(name for name, restriction in RESTRICTIONS.items() if restriction)
@@ -69,6 +69,11 @@ class DaggerConfig(CloneConfig):
     )
     limit: int = option(10_000, "restricted pairs to start with; source: 10000", low=1, high=10**7)
     updates: int = option(3000, "updates of each clone in each round", low=1, high=10**7)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.noise and self.method != "dart":
+            raise UserError(f"--noise: method={self.method} replaces no action; only dart does")
 
 
 class DataAggregation:

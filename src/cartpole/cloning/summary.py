@@ -91,6 +91,8 @@ def result(outcome: Outcome, config: CloneConfig, name: str) -> dict[str, Any]:
             "value": float(shares.by_name[name].mean()),
             "kind": "rate",
             "count": experts * orders * starts,
+            # The starts of one clone are not independent: the count alone would give too narrow an interval.
+            "interval": list(shares.interval(name)),
             "goal": "max",
             "at": config.updates,
             "axis": "update",

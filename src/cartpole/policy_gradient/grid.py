@@ -22,10 +22,10 @@ class GridConfig(BudgetConfig):
     gamma: str = option("0.99", "discount factors [1], range [0, 1]; source: 0.99")
     entropy: str = option("0", "entropy coefficients [1]; source: 0, and 0.001 with its bonus")
     normalise_returns: str = option(
-        "no", "standardise the advantages of an update: no, yes, or both"
+        "no", 'standardise the advantages of an update: no, yes, or "no yes"'
     )
     reset: str = option(
-        "fixed", "fixed: one start state for all episodes (source); random; or both"
+        "fixed", 'fixed: one start state for all episodes (source); random; or "fixed random"'
     )
 
     def __post_init__(self) -> None:

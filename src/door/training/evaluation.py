@@ -121,7 +121,7 @@ class HeldOutWorlds:
             env.close()
 
     def evaluate(self, policy: PolicyFn, task: str) -> Evaluation:
-        """Return the same evaluation as the function ``evaluate``, to the bit."""
+        """Return the same evaluation as the function ``evaluate`` with the shaped reward, to the bit."""
         env = self._envs.get(task)
         if env is None:
             env = self._envs[task] = DoorVecEnv(

@@ -8,6 +8,7 @@ from typing import Any
 
 from door.env.tasks import TASKS
 from door.training.tuned_flags import Tuned, fill
+from rl.variants import TIME_LIMITS, VALUE_LOSSES
 from runcatalog import record
 from runcatalog.record import option
 from runcatalog.record.config import checkpoint_folder
@@ -16,8 +17,6 @@ ROBOTS = ("floatinghook", "floatinggripper")
 STARTS = ("near", "original")
 REWARDS = ("shaped", "original")
 HANDLE_REWARDS = ("own", "capped", "unlimited")
-TIME_LIMITS = ("cut", "bootstrap")
-VALUE_LOSSES = ("max", "clipped", "plain")
 REWARD_SCALES = ("running", "restart", "none")
 SCHEDULES = ("constant", "linear", "success")
 

@@ -53,10 +53,17 @@ def left_out(stage: str, validated: int) -> LeftOut:
     return LeftOut(table_of([*tests, symmetric_keys(engine.state())]), validation)
 
 
-def without_evaluated(stage: str, seeds: range) -> NDArray[np.int64]:
-    """Return the seeds whose levels are in no test set and in no validation of the default, int64."""
+def without_evaluated(stage: str, seeds: range, validated: int = 0) -> NDArray[np.int64]:
+    """Return the seeds whose levels are in no test set and in no validation, int64.
+
+    Args:
+        stage: The stage.
+        seeds: The seeds.
+        validated: Number of `validation_seeds`; the levels of a default validation are left out in any case.
+    """
     drawn = np.asarray(seeds, np.int64)
-    evaluated = left_out(stage, _VALIDATED).training
+    validation = symmetric_keys(levels(stage, validation_seeds(stage)[:validated])).ravel()
+    evaluated = np.concatenate([left_out(stage, _VALIDATED).training, validation])
     return drawn[~np.isin(keys(levels(stage, drawn)), evaluated)]
 
 

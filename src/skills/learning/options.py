@@ -268,8 +268,12 @@ class FromSpecialists(Common):
     """Flags of agents made of the four specialists. The source reports their results alone."""
 
     stage: str = option("all6", "stage whose levels are played", choices=ALL_VERBS)
-    lr: float = option(1e-3, "Adam's first step size [1]", low=0, high=1)
-    lr_end: float = option(3e-5, "Adam's last step size [1]", low=0, high=1)
+    lr: float = option(
+        1e-3, "Adam's first step size [1]; 0: the source's for the stage", low=0, high=1
+    )
+    lr_end: float = option(
+        3e-5, "Adam's last step size [1]; 0: the source's for the stage", low=0, high=1
+    )
     gtg: str = option("gtg", "run or checkpoint of the specialist for going to the goal")
     gto: str = option("gto", "run or checkpoint of the specialist for going to objects")
     pkp: str = option("pkp", "run or checkpoint of the specialist for picking up")

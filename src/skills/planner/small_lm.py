@@ -179,7 +179,10 @@ class ImitationTrainer:
         return {"loss": loss.item(), "grad_norm": norm.item()}
 
     def _next_batch(self) -> NDArray[np.int64]:
-        """Return the next demonstrations; every epoch has all of them in a new order."""
+        """Return the next demonstrations; every epoch has them in a new order, without the last incomplete batch.
+
+        Those left out are the longest of a random block of 16 batches.
+        """
         count = len(self._texts.tokens)
         batches_per_epoch = count // self._batch
         epoch, at = divmod(self.update, batches_per_epoch)

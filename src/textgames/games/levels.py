@@ -17,7 +17,6 @@ from runcatalog import record
 from textgames.games.config import (
     DISJOINT_VALIDATION_SET,
     HARD_TEST_SET,
-    TEST_SET,
     VALIDATION_SET,
     GameConfig,
 )
@@ -127,12 +126,15 @@ def _without_held_out(
 
 @functools.lru_cache(maxsize=1)  # seeds are looked for in several parts
 def _held_out_keys(config: GameConfig, count: int) -> NDArray[np.bytes_]:
-    """Return keys, see `symmetric_keys`, of the first `count` levels of the test sets and of `validation_disjoint`."""
-    found = []
-    for name in (TEST_SET, HARD_TEST_SET, DISJOINT_VALIDATION_SET):
-        with contextlib.suppress(record.UserError):  # without such levels nothing is tested on them
-            found.append(symmetric_keys(config, evaluation(config, name, count)))
-    return np.concatenate(found) if found else np.zeros(0, "S1")
+    """Return keys, see `symmetric_keys`, of the first `count` levels of the test sets and of `validation_disjoint`.
+
+    Of a set with fewer levels all.
+    """
+    found = [_look_for(config, count), _look_for(config, count, hard=True)]
+    with contextlib.suppress(record.UserError):  # without such levels nothing is chosen by them
+        found.append(_look_for(config, count, after=_last_hard(config)))
+    seeds = np.concatenate(found)
+    return symmetric_keys(config, seeds) if len(seeds) else np.zeros(0, "S1")
 
 
 def evaluation(config: GameConfig, name: str, count: int = VALIDATION) -> NDArray[np.int64]:
@@ -144,13 +146,27 @@ def evaluation(config: GameConfig, name: str, count: int = VALIDATION) -> NDArra
         count: Number of seeds.
 
     Raises:
-        UserError: See `held_out`.
+        UserError: See `held_out`; or so many levels of a test set would be some of `validation_disjoint` too.
     """
     if name == VALIDATION_SET:
         return validation(config, count)
     if name == DISJOINT_VALIDATION_SET:
         return disjoint_validation(config, count)
-    return held_out(config, count, hard=name == HARD_TEST_SET)
+    seeds = held_out(config, count, hard=name == HARD_TEST_SET)
+    if count > VALIDATION and (most := _before_choices(config, seeds)) < count:
+        raise record.UserError(
+            f"--val-data-num: {count}, but from the level {most + 1} of {name} on they are those of "
+            f"validation_disjoint, by which settings are chosen; give {most} or fewer"
+        )
+    return seeds
+
+
+def _before_choices(config: GameConfig, seeds: NDArray[np.int64]) -> int:
+    """Return how many seeds are below those of `validation_disjoint`; all where that has no levels."""
+    try:
+        return int((seeds < disjoint_validation(config, 1)[0]).sum())
+    except record.UserError:
+        return len(seeds)
 
 
 def disjoint_validation(config: GameConfig, count: int = VALIDATION) -> NDArray[np.int64]:
@@ -161,7 +177,12 @@ def disjoint_validation(config: GameConfig, count: int = VALIDATION) -> NDArray[
     """
     if config.env == BANDIT:
         return 2 * FIRST_TEST + np.arange(count, dtype=np.int64)
-    return held_out(config, count, after=int(held_out(config, hard=True)[-1]))
+    return held_out(config, count, after=_last_hard(config))
+
+
+def _last_hard(config: GameConfig) -> int:
+    """Return the last of the first `VALIDATION` seeds of the hard test set, behind which those for choices begin."""
+    return int(held_out(config, hard=True)[-1])
 
 
 def held_out(
@@ -184,9 +205,23 @@ def held_out(
     if config.env == BANDIT:
         if hard:
             raise record.UserError(
-                "--levels: the bandit has no hard test set, every game is a pull"
+                "--levels, --final-levels: the bandit has no hard test set, every game is a pull"
             )
         return FIRST_TEST + np.arange(count, dtype=np.int64)
+    found = _look_for(config, count, hard=hard, after=after)
+    if len(found) < count:
+        raise record.UserError(
+            f"--val-data-num: {count}, but only {len(found)} levels of this kind are in no training; give fewer, or "
+            "use more cells"
+        )
+    return found
+
+
+@functools.lru_cache(maxsize=8)  # a result's levels are looked for before a training and after it
+def _look_for(
+    config: GameConfig, count: int, *, hard: bool = False, after: int = 0
+) -> NDArray[np.int64]:
+    """Return seeds as `held_out`, int64 [count]; fewer if `MOST_TRIED` seeds have no more."""
     known = _used_keys(config)
     found = np.zeros(0, np.int64)
     for start in range(FIRST_TEST, FIRST_TEST + MOST_TRIED, BLOCK):
@@ -200,11 +235,8 @@ def held_out(
             seeds = seeds[_moves(config, seeds) >= HARD]
         found = np.concatenate([found, seeds])
         if len(found) >= count:
-            return found[:count]
-    raise record.UserError(
-        f"--val-data-num: {count}, but only {len(found)} levels of this kind are in no training; give fewer, or use "
-        "more cells"
-    )
+            break
+    return found[:count]
 
 
 def _firsts(config: GameConfig) -> list[int]:

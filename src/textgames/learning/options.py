@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from runcatalog import record
 from runcatalog.record import option
 from textgames.games.config import SETS, VALIDATION_SET, GameConfig
+from textgames.games.interface import SOKOBAN
 from textgames.models.loading import ModelConfig
 
 MAX_VALIDATION_GAMES = 100_000
@@ -79,19 +82,40 @@ def excluded_validation_games(config: PlayConfig) -> int:
 
     count = MAX_VALIDATION_GAMES
     for flags in sources.lineage(config.model):
-        game = {name: flags[name] for name in ("env", "size", "boxes") if name in flags}
-        further = str(flags.get("further-games", "")).split()
-        if not game or GameConfig(**game).grid == config.grid or config.env in further:
+        if _played(flags, config):
             count = min(count, max(levels.VALIDATION, int(flags.get("val-data-num", 0))))
     return count
+
+
+def _played(flags: Mapping[str, Any], config: PlayConfig) -> bool:
+    """Return whether a training with these flags played on grids as those of `config`; without flags it may have."""
+    game = {name: flags[name] for name in ("env", "size", "boxes") if name in flags}
+    further = str(flags.get("further-games", "")).split()
+    return not game or GameConfig(**game).grid == config.grid or config.env in further
+
+
+def _check_levels(config: PlayConfig, flag: str) -> None:
+    """Check that there are levels as `final_levels` says, on which the model was not trained; `flag`: its name."""
+    from textgames.games import levels
+    from textgames.models import sources
+
+    levels.evaluation(config, config.final_levels, config.val_data_num)
+    if config.final_levels == VALIDATION_SET and any(
+        flags.get("augment") and config.env == SOKOBAN and _played(flags, config)
+        for flags in sources.lineage(config.model)
+    ):
+        raise record.UserError(
+            f"--{flag}: {config.model} was trained on turned levels (augment), and some of these equal validation "
+            f"levels; give {flag}=validation_disjoint or a test set"
+        )
 
 
 def check(config: PlayConfig, *, training: bool = True) -> None:
     """Check model, machine and length of conversations before weights are loaded.
 
     Raises:
-        UserError: See `loading.check`, `sources.check_architecture` and `chat_template.chat_parts`; or the model may
-            have been trained on levels of the validation games.
+        UserError: See `loading.check`, `sources.check_architecture` and `chat_template.chat_parts`; the model may have
+            been trained on levels of the validation games or of `final_levels`, or there are no such levels.
     """
     import numpy as np
 
@@ -112,6 +136,7 @@ def check(config: PlayConfig, *, training: bool = True) -> None:
             f"--val-data-num: the training of {config.model} excluded the levels of {most} validation games only; give "
             f"{most} or fewer, or train from the beginning with val-data-num={config.val_data_num}"
         )
+    _check_levels(config, "final-levels" if training else "levels")
     if source.folder is None:
         # A token of its tokenizer has at least two letters.
         prompt, message = (len(text) // 2 for text in messages)
