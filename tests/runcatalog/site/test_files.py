@@ -68,6 +68,16 @@ def test_a_project_without_runs_has_a_site(browser, site_of):
     assert "There is no run 12345678" in page.locator("main").inner_text()
 
 
+def test_an_integer_of_any_size_is_on_the_page_of_its_run(browser, site_of, make):
+    """Such as the number of states of a puzzle, which JSON for a browser cannot hold as a number."""
+    states = 3**64
+    run = make(1, result={"states": states, "levels": 2**60 + 1, "solved": True})
+    page = browser.open(site_of([run]), f"#/run/{run.run}")
+    rows = page.get_by_role("region", name="Further results").locator("tbody tr").all_inner_texts()
+    shown = {"levels": str(2**60 + 1), "solved": "true", "states": str(states)}
+    assert dict(row.split("\t") for row in rows) == shown
+
+
 def test_every_file_is_listed_licensed_and_in_the_wheel():
     listed = {*SCRIPTS, *STYLES, "assets/page.html"}
     files = [path for folder in ("assets", "vendor") for path in (ROOM / folder).rglob("*")]
