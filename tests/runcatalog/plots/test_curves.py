@@ -166,6 +166,13 @@ def test_axes_have_units_and_the_legend_explains_the_band():
     assert {"64", "64 64", "128 128"} <= set(words)  # words on an axis, by size
 
 
+def test_a_learning_rate_is_not_in_per_cent():
+    curve = [(0, 3e-4), (9, 0.0)]
+    runs = [run(1, 0.5).with_points({"train/learning_rate": curve, "train/success_rate": curve})]
+    assert "train/learning rate" in texts(curves.Figure(runs, "train/learning_rate").svg())
+    assert "train/success rate [%]" in texts(curves.Figure(runs, "train/success_rate").svg())
+
+
 def texts(svg: str) -> list[str]:
     """The texts of a figure."""
     return [

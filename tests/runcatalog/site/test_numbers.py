@@ -114,6 +114,13 @@ def test_texts_of_numbers_are_those_of_the_pages(browser, site_of):
     assert page.evaluate("() => formats.number(NaN)") == numbers.number(math.nan)
 
 
+def test_a_learning_rate_is_not_in_per_cent(browser, site_of):
+    names = ["learning_rate", "train/learning_rate", "success_rate", "eval/win_rate", "rate"]
+    is_rate = "names => names.map((name) => charts.isRate(name, [{values: [3e-4, 0]}], null))"
+    shown = browser.open(site_of([])).evaluate(is_rate, names)
+    assert shown == [False, False, True, True, True]
+
+
 def test_settings_are_those_of_the_pages(browser, site_of, make):
     alike = [make(n, value=0.5, seed=n, threads=n, video=n > 1) for n in (1, 2)]
     others = [make(n, value=0.5, seed=1, lr=n, **{"save-name": str(n)}) for n in (3, 4)]
