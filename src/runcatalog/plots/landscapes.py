@@ -233,10 +233,10 @@ def _shade(axis: Axes, pair: Sequence[_Column], values: Mapping[int, float], col
     across, up = ([_place(column, g) for g in grid] for column in pair)
     axis.set_xlim(across[0], across[-1])
     axis.set_ylim(up[0], up[-1])
-    if min(known_values) == max(known_values):
-        return
     norm = colours.norm
     levels = [norm.inverse(i / LEVELS) for i in range(LEVELS + 1)]
+    if len(set(levels)) < len(levels):  # the values are equal, or differ by their rounding alone
+        return
     shade = axis.contourf(
         across, up, surface, levels=levels, norm=norm, cmap=colours.cmap, alpha=0.45
     )

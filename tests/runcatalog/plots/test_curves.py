@@ -173,6 +173,14 @@ def test_a_pair_of_a_landscape_may_be_of_parameters_without_a_panel():
     assert "g" not in words
 
 
+@pytest.mark.parametrize("other", [0.3, 0.1 + 0.2, 0.4])
+def test_a_landscape_is_shaded_where_values_differ(other):
+    points = [{"lr": i + 0.5, "clip": (7 * i) % 5 + 0.5} for i in range(6)]
+    values = [0.3, other] * 3
+    trials = [run(i, v, flags=p) for i, (v, p) in enumerate(zip(values, points, strict=True))]
+    assert ("shade:" in Landscape(None, trials).svg()) is (other == 0.4)
+
+
 def test_a_learning_rate_is_not_in_per_cent():
     curve = [(0, 3e-4), (9, 0.0)]
     runs = [run(1, 0.5).with_points({"train/learning_rate": curve, "train/success_rate": curve})]
