@@ -41,6 +41,17 @@ def test_intervals_are_those_of_the_pages(browser, site_of):
             assert actual == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
+def test_means_are_rounded_as_on_the_pages(browser, site_of):
+    """Of four seeds with 100 games each, sums with a rounding after each summand give 55 instead of 56 %."""
+    draw = random.Random(4)
+    cases = [[0.22, 0.99, 0.2, 0.81], [1e300, 1.0, -1e300], [0.1] * 10]
+    cases += [
+        [draw.randint(0, 100) / 100 for _ in range(draw.choice([3, 4, 10]))] for _ in range(2000)
+    ]
+    shown = browser.open(site_of([])).evaluate("cases => cases.map(statistics.mean)", cases)
+    assert shown == [statistics.mean(case) for case in cases]
+
+
 def test_intervals_over_levels_and_seeds_are_those_of_the_pages(browser, site_of):
     draw = np.random.default_rng(3)
     cases, texts = [], []
