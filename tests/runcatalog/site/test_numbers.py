@@ -92,6 +92,8 @@ def test_texts_of_numbers_are_those_of_the_pages(browser, site_of):
         0.9995,
         0.02512,
         123456789.0,
+        9.99996e-5,
+        -9.99996e-5,
     ]
     page = browser.open(site_of([]))
     assert page.evaluate("v => v.map((x) => formats.number(x))", floats) == [
@@ -115,11 +117,24 @@ def test_texts_of_numbers_are_those_of_the_pages(browser, site_of):
     assert page.evaluate("v => v.map(formats.flag)", texts) == [
         markdown.flag_value(values.parse_flag(text)) for text in texts
     ]
-    rates = [draw.random() for _ in range(100)] + [0.0, 1.0, 0.999, 0.0001, 0.995, 1.01, 0.125]
+    rates = [draw.random() for _ in range(100)] + [
+        0.0,
+        1.0,
+        0.999,
+        0.0001,
+        0.995,
+        1.01,
+        0.125,
+        1.125,
+    ]
     assert page.evaluate("v => v.map(formats.rate)", rates) == [outcome.rate_text(x) for x in rates]
-    seconds = [0.2, 1, 59.6, 60, 3600, 3661, 90000, 531, 11 * 86400]
+    seconds = [0.2, 0.5, 1, 2.5, 59.6, 60, 3600, 3661, 90000, 531, 11 * 86400]
     assert page.evaluate("v => v.map(formats.duration)", seconds) == [
         numbers.duration(s) for s in seconds
+    ]
+    counts = [(1, "update"), (360, "env_step"), (4e5, "env_step"), (2e8, "toss"), (2, "tries")]
+    assert page.evaluate("v => v.map((pair) => formats.count(...pair))", counts) == [
+        numbers.count(number, name.replace("_", " ")) for number, name in counts
     ]
     assert page.evaluate("() => formats.number(999.6, 3)") == numbers.number(999.6, 3)
     assert page.evaluate("() => formats.number(NaN)") == numbers.number(math.nan)

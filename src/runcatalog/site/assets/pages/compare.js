@@ -205,7 +205,7 @@ const comparePage = {
         });
         return lines.length
           ? charts.figure(metric, lines, {
-              axis: objective?.axis ?? "step",
+              axis: formats.words(objective?.axis ?? "step"),
               objective,
               unit: runs.unit(
                 groups.flatMap(({ rows }) => rows),
