@@ -203,3 +203,14 @@ def test_a_grid_of_two_flags_is_a_matrix(browser, site_of, make):
         ["90", "88"],
     ]
     assert table.locator("td strong", has_text="90 %").count() == 1  # the best one
+
+
+def test_settings_with_other_objectives_are_named_with_their_values(browser, site_of, make):
+    loss = {"objective": {"name": "loss", "value": 0.25, "goal": "min"}}
+    page = browser.open(
+        site_of([make(1, value=0.5), make(2, result=loss, lr=1)]), "#/compare/00000001,00000002"
+    )
+    table = page.get_by_role("region", name="Settings, seeds together")
+    assert table.locator("thead").inner_text().split("\t")[2] == "mean"
+    rows = [row.split("\t")[2] for row in table.locator("tbody tr").all_inner_texts()]
+    assert sorted(rows) == ["0.25 loss", "50 % opening rate"]

@@ -58,12 +58,14 @@ const comparePage = {
   // Return the table of settings.
   table(groups, members) {
     const operations = new Set(members.map((row) => runs.fact(row, "operation")));
-    const name = groups[0].objectives[0]?.name;
+    const objectives = new Set(groups.flatMap((setting) => setting.objectives.map(({ name }) => name)));
+    const [name] = objectives.size === 1 ? objectives : [];
+    const ofOther = ({ objectives: [first] }) => (name ? "" : ` ${formats.words(first.name)}`);
     const failures = groups.some(({ failed }) => failed > 0);
     const rows = groups.map((setting, i) => [
       charts.mark(i),
       settings.title(setting, operations.size > 1),
-      setting.mean === null ? "–" : formats.value(setting.mean, setting.kind),
+      setting.mean === null ? "–" : formats.value(setting.mean, setting.kind) + ofOther(setting),
       formats.interval(setting.bounds, setting.kind),
       String(setting.rows.length),
       ...(failures
