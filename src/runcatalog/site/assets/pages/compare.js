@@ -37,14 +37,13 @@ const comparePage = {
         ),
       );
     const groups = settings.of(members);
-    const lines = groups.length < members.length ? groups.length : members.length;
-    if (lines > runsPage.MOST || members.length > comparePage.MOST_RUNS) {
+    if (groups.length > runsPage.MOST || members.length > comparePage.MOST_RUNS) {
       elements.add(
         main,
         elements.make(
           "p",
           { class: "warning" },
-          `These are ${members.length} runs of ${groups.length} settings; at most ${runsPage.MOST} settings are compared.`,
+          `These are ${members.length} runs of ${groups.length} settings; at most ${runsPage.MOST} settings and ${comparePage.MOST_RUNS} runs are compared.`,
         ),
       );
       return;
