@@ -190,6 +190,19 @@ def test_a_watched_page_shows_a_run_of_this_machine_as_it_ends(browser, shell, r
     assert "of 3 runs" in shell.catalog("site")
 
 
+def test_a_selection_stays_with_its_runs_when_an_older_one_arrives(browser, site_of, records):
+    page = browser.open(site_of(records[1:], watched=0.2), "#/runs")
+    chosen = page.get_by_role("checkbox", name="Compare 00000002")
+    chosen.check()
+    site_of(records, watched=0.2)
+    page.wait_for_function("document.getElementById('note').textContent.startsWith('3 of 3')")
+    assert chosen.is_checked()
+    assert not page.get_by_role("checkbox", name="Compare 00000001").is_checked()
+    page.get_by_role("button", name="Compare 1").click()
+    page.wait_for_selector("main[data-ready=compare]")
+    assert "#/compare/00000002" in page.url
+
+
 @pytest.mark.parametrize(
     "codes", [[], ["a"], ["a", None, "a", "b"], ["a"] * 5 + [None] * 3, list("abcabc")]
 )
