@@ -10,6 +10,7 @@ import pytest
 from runcatalog import numbers
 from runcatalog.analysis import groups
 from runcatalog.model import statistics, values
+from runcatalog.plots import curves
 from runcatalog.record.evaluation import level_outcomes, outcomes_of
 from runcatalog.record.output import outcome
 from runcatalog.site import columns, index
@@ -145,6 +146,28 @@ def test_a_learning_rate_is_not_in_per_cent(browser, site_of):
     is_rate = "names => names.map((name) => charts.isRate(name, [{values: [3e-4, 0]}], null))"
     shown = browser.open(site_of([])).evaluate(is_rate, names)
     assert shown == [False, False, True, True, True]
+
+
+def test_bands_over_seeds_are_those_of_the_figures(browser, site_of):
+    """Also of runs with NaN in between or at their end, or that stopped before the others."""
+    nan = math.nan
+    of_runs = [
+        {1: 0.5, 2: nan, 3: 0.7, 4: nan},
+        {1: nan, 2: 0.2, 3: nan, 4: 0.6},
+        {1: 0.1, 2: 0.3},
+        {1: nan, 2: nan},
+    ]
+    finished = [True, True, False, True]
+    given = [{"steps": [*run], "values": [*run.values()]} for run in of_runs]
+    page = browser.open(site_of([]))
+    shown = page.evaluate(
+        "([given, finished]) => settings.band(given, finished)", [given, finished]
+    )
+    drawn = zip(*curves.band([[*run.items()] for run in of_runs], finished), strict=True)
+    expected = [values for values in drawn if values[0] >= 2]  # where all have begun
+    assert [
+        *zip(*(shown[key] for key in ("steps", "mean", "low", "high")), strict=True)
+    ] == expected
 
 
 def test_settings_are_those_of_the_pages(browser, site_of, make):
