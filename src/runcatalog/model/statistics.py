@@ -15,6 +15,7 @@ from runcatalog.record.evaluation import trials as trials
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+STATISTICS = ("mean", "median", "min", "max")
 _Z80 = 0.8416212335729143  # 80 % quantile of the standard normal distribution
 
 
@@ -183,6 +184,21 @@ def _sum(values: Sequence[float]) -> float:
         return math.fsum(values)
     except (OverflowError, ValueError):  # above the largest number; infinities of both signs
         return sum(values)
+
+
+def statistic(name: str, values: Sequence[float]) -> float:
+    """Return the mean, median, min or max of values, NaN where one of them is: it has no place in an order.
+
+    Args:
+        name: One of STATISTICS.
+        values: The values, at least one.
+    """
+    import statistics  # on use, since it imports fractions and decimals
+
+    if any(map(math.isnan, values)):
+        return math.nan
+    functions = (mean, statistics.median, min, max)
+    return dict(zip(STATISTICS, functions, strict=True))[name](values)
 
 
 def single_linkage(points: Sequence[Sequence[float]], distance: float) -> list[list[int]]:
