@@ -33,8 +33,8 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def amount(number_: float) -> str:
-    """Return "360", "0.4 M"."""
-    return f"{number_ / 1e6:.2g} M" if abs(number_) >= 1e5 else number(number_)
+    """Return "360", "0.4 M", "200 M"."""
+    return f"{number(number_ / 1e6, 2)} M" if abs(number_) >= 1e5 else number(number_)
 
 
 def plural(name: str) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import statistics as standard
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +13,6 @@ from runcatalog.model import statistics, values
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.run_record import FINISHED, RunRecord, is_maximized
 from runcatalog.query.fields import suggestion
-
-_STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "mean": statistics.mean,
-    "median": standard.median,
-    "min": min,
-    "max": max,
-}
 
 
 @dataclass(frozen=True)
@@ -224,7 +216,7 @@ class Runs:
         # Records hold shares; the cells of their tables have the unit of the table.
         in_percent = headline.unit == "%" and metric.startswith(record_numbers.TABLE)
         scale = 0.01 if in_percent else 1.0
-        value = scale * _STATISTICS[statistic](numbers)
+        value = scale * statistics.statistic(statistic, numbers)
         bounds = bounds and (scale * bounds[0], scale * bounds[1])
         return Number(tuple(runs), value, bounds, tuple(objectives), point, sizes)
 

@@ -26,9 +26,9 @@ from runcatalog.model import values
 from runcatalog.model.declarations import load_yaml
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import FINDING, HEADLINE, Project
+from runcatalog.model.statistics import STATISTICS
 from runcatalog.query.fields import suggestion
 
-STATISTICS = ("mean", "median", "min", "max")
 BEST = "best "  # prefix of the statistic that compares the values of a flag
 _KEYS = (
     *("question", "operation", "flags", "parents", "metric", "statistic", "mean_by"),

@@ -15,6 +15,7 @@ from runcatalog.record.evaluation import trials as trials
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+STATISTICS = ("mean", "median", "min", "max")
 _Z80 = 0.8416212335729143  # 80 % quantile of the standard normal distribution
 
 
@@ -83,7 +84,10 @@ def _around(centre: float, parts: Sequence[tuple[float, int]]) -> tuple[float, f
     variance = max(sum(part for part, _ in parts), parts[0][0])
     if variance <= 0:
         return centre, centre
-    freedom = max(1.0, variance**2 / sum(part**2 / count for part, count in parts))
+    if not math.isfinite(variance):  # the squares of numbers above 1e154
+        return -math.inf, math.inf
+    # As shares, since the square of a small or large variance is 0 or no number.
+    freedom = max(1.0, 1 / sum((part / variance) ** 2 / count for part, count in parts))
     whole = math.floor(freedom)
     beyond = (freedom - whole) * (whole + 1) / freedom  # 0 to 1, linear in 1 / freedom
     quantile = t95(whole) + beyond * (t95(whole + 1) - t95(whole))
@@ -123,7 +127,7 @@ def _variance_of_mean(values: Sequence[float]) -> tuple[float, int]:
     if min(values) == max(values):
         return 0.0, freedom
     centre = mean(values)
-    squares = math.fsum((value - centre) ** 2 for value in values)
+    squares = _sum([(value - centre) * (value - centre) for value in values])
     return squares / freedom / len(values), freedom
 
 
@@ -170,8 +174,31 @@ def bounds(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the arithmetic mean, the same for every order of the values."""
-    return math.fsum(values) / len(values)
+    """Return the arithmetic mean, the same for every order of the values; NaN of infinities of both signs."""
+    return _sum(values) / len(values)
+
+
+def _sum(values: Sequence[float]) -> float:
+    """Return the sum, rounded once; infinite or NaN where it is no number."""
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):  # above the largest number; infinities of both signs
+        return sum(values)
+
+
+def statistic(name: str, values: Sequence[float]) -> float:
+    """Return the mean, median, min or max of values, NaN where one of them is: it has no place in an order.
+
+    Args:
+        name: One of STATISTICS.
+        values: The values, at least one.
+    """
+    import statistics  # on use, since it imports fractions and decimals
+
+    if any(map(math.isnan, values)):
+        return math.nan
+    functions = (mean, statistics.median, min, max)
+    return dict(zip(STATISTICS, functions, strict=True))[name](values)
 
 
 def single_linkage(points: Sequence[Sequence[float]], distance: float) -> list[list[int]]:

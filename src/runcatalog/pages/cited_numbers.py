@@ -22,9 +22,8 @@ or names a headline of experiments/STUDY/reported.yml, whose runs are those of t
 from __future__ import annotations
 
 import re
-import statistics as standard
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -61,13 +60,6 @@ _SCALES = {
     "M": (1e-6, 1.0), "k": (1e-3, 1.0), "ms": (1e3, 1.0), "s": (1.0,), "min": (1 / 60, 1.0),
     "minutes": (1 / 60, 1.0), "h": (1 / 3600, 1 / 60), "hours": (1 / 3600, 1 / 60), "": (1.0, 100.0),
 }  # fmt: skip
-_STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "mean": statistics.mean,
-    "min": min,
-    "max": max,
-    "median": standard.median,
-    "count": len,
-}
 
 
 @dataclass(frozen=True)
@@ -225,8 +217,10 @@ def _problem(citation: Citation, index: _Index) -> str:
             bounds = max(bounds[0], 0.0), min(bounds[1], 1.0)
     if is_bound:
         expected = bounds and bounds[citation.statistic == "high"]
+    elif citation.statistic == "count":
+        expected = len(numbers)
     else:
-        expected = _STATISTICS[citation.statistic or "mean"](numbers)
+        expected = statistics.statistic(citation.statistic or "mean", numbers)
     scales = _SCALES[citation.unit] if citation.statistic != "count" else (1.0,)
     if citation.unit and not citation.key.startswith("table "):
         scales = scales[:1]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from runcatalog.model.project import Machine, Project
+from runcatalog.model.run_record import RunRecord
 from runcatalog.pages.tables.page_data import PageData
 from runcatalog.text import markdown
 
@@ -19,17 +21,20 @@ def inventory(project: Project, data: PageData, length: int) -> str:
         data: All records.
         length: Largest number of rows; those of the machines with most runs are shown.
     """
-    runs = [r for r in data.by_id.values() if not data.is_batch(r)]
     listed = project.machines()
-    names = {m.name for m in listed}
-    hosts = {m.host: m.name for m in listed if m.host and m.host not in names}
-    found = sorted({hosts.get(r.machine, r.machine) for r in runs if r.machine} - names)
+    runs: dict[str, list[RunRecord]] = {machine.name: [] for machine in listed}
+    for record in data.by_id.values():
+        if record.machine and not data.is_batch(record):
+            runs.setdefault(_name(listed, record), []).append(record)
     lines = []
-    for machine in [*listed, *map(Machine, found)]:
-        own = [r for r in runs if hosts.get(r.machine, r.machine) == machine.name]
+    for machine in [*listed, *map(Machine, sorted(runs.keys() - {m.name for m in listed}))]:
+        own = runs[machine.name]
+        recorded = dict.fromkeys((machine.name, *(r.machine for r in own)))
+        known = dict.fromkeys(cpu for name in recorded for cpu in data.cpus.get(name, ()))
+        kinds = [cpu for cpu in known if any(r.host_cpu == cpu for r in own)]
         # A record from a CSV has no CPU.
-        kinds = data.cpus.get(machine.name, [])
-        kinds = [cpu for cpu in kinds if any(r.host_cpu == cpu for r in own)] or [""]
+        if not kinds or (len(kinds) > 1 and not all(r.host_cpu for r in own)):
+            kinds.append("")
         for nr, cpu in enumerate(kinds):
             with_cpu = [r for r in own if r.host_cpu == cpu] if len(kinds) > 1 else own
             gpus = dict.fromkeys(r.gpu for r in with_cpu if r.gpu)
@@ -44,3 +49,15 @@ def inventory(project: Project, data: PageData, length: int) -> str:
     most = sorted(range(len(lines)), key=lambda row: -int(lines[row][3]))[:length]
     table = markdown.table(list(COLUMNS), [lines[row] for row in sorted(most)])
     return table + markdown.more(len(lines) - length)
+
+
+def _name(listed: Sequence[Machine], record: RunRecord) -> str:
+    """Return the name of a run's machine; runs that were recorded before it was listed have that of its host.
+
+    Of several machines with one host name it is that with the run's GPU, else the first, as where runs are recorded.
+    """
+    if any(machine.name == record.machine for machine in listed):
+        return record.machine
+    hosts = [machine for machine in listed if machine.host == record.machine]
+    hosts.sort(key=lambda machine: machine.gpu != record.gpu)
+    return hosts[0].name if hosts else record.machine

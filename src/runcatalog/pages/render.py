@@ -278,6 +278,13 @@ class Catalog:
             has_result = any(t.status == FINISHED and t.objective for t in trials)
             if has_result and groups.varying(trials) and (head.batch or head.run).startswith(batch):
                 id8 = (head.batch or head.run)[:8]
+                flags = {flag for trial in trials for flag in trial.flags}
+                for flag in (*(more.get("parameters") or ()), *(more.get("pair") or ())):
+                    if flag not in flags:
+                        raise CatalogError(
+                            f"landscape {name!r}: no run of {operation} has a flag {flag}"
+                            f"{suggestion(flag, flags)}"
+                        )
                 drawing = Landscape(own, trials, **more)
                 kind = "search" if searches.is_search(own, trials) else "sweep"
                 return self._drawn(name, drawing, f"landscape of {kind} {id8}")

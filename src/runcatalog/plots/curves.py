@@ -389,13 +389,17 @@ def _method_setting(point: Mapping[str, object]) -> tuple[str, str]:
 
 
 def _is_rate(runs: Sequence[RunRecord], metric: str) -> bool:
-    """Return whether a metric is a rate: by its name or by the kind of an objective, with values in [0, 1]."""
+    """Return whether a metric is a rate: by its name or by the kind of an objective, with values in [0, 1].
+
+    A learning rate is below 1 too, and no share.
+    """
     objectives = {
         str(o["name"]).rpartition("/")[2]
         for r in runs
         if (o := r.objective) and o.get("kind") == "rate"
     }
-    if not metric.endswith("_rate") and metric.rpartition("/")[2] not in objectives:
+    named = metric.endswith("_rate") and not metric.endswith("learning_rate")
+    if not named and metric.rpartition("/")[2] not in objectives:
         return False
     names = {
         n

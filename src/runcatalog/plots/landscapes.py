@@ -48,7 +48,8 @@ class Landscape:
         """Return the figure as SVG."""
         names = list(self.parameters or groups.varying(self.runs))[:MAX_PANELS]
         columns = {
-            name: _Column.from_runs(name, self.runs, self.units.get(name, "")) for name in names
+            name: _Column.from_runs(name, self.runs, self.units.get(name, ""))
+            for name in (*names, *(self.pair or ()))
         }
         objective = next((o for r in self.runs if (o := r.objective)), {})
         rate = objective.get("kind") == "rate"
@@ -224,17 +225,18 @@ def _shade(axis: Axes, pair: Sequence[_Column], values: Mapping[int, float], col
     from matplotlib.path import Path
 
     known = sorted(values)
-    points = [(pair[0].scaled()[i], pair[1].scaled()[i]) for i in known]
+    x, y = (column.scaled() for column in pair)
+    points = [(x[i], y[i]) for i in known]
     known_values = [values[i] for i in known]
     grid = [(1 + 2 * PAD) * i / (CELLS - 1) - PAD for i in range(CELLS)]
     surface = [[nearby(points, known_values, (a, b)) for a in grid] for b in grid]
     across, up = ([_place(column, g) for g in grid] for column in pair)
     axis.set_xlim(across[0], across[-1])
     axis.set_ylim(up[0], up[-1])
-    if min(known_values) == max(known_values):
-        return
     norm = colours.norm
     levels = [norm.inverse(i / LEVELS) for i in range(LEVELS + 1)]
+    if len(set(levels)) < len(levels):  # the values are equal, or differ by their rounding alone
+        return
     shade = axis.contourf(
         across, up, surface, levels=levels, norm=norm, cmap=colours.cmap, alpha=0.45
     )

@@ -81,8 +81,16 @@ class SeedPoints:
         return style.svg((width, 0.34 * len(rows) + 1.3), draw)
 
     def _is_rate(self) -> bool:
+        """Return whether the numbers are shares: the objectives are rates, and no number is outside of [0, 1]."""
         objectives = [run.objective for run in self.runs if run.objective]
-        return all(objective.get("kind") == "rate" for objective in objectives)
+        shown = (
+            o["value"]
+            for n in self.numbers.values()
+            for o in record_numbers.objectives(self.runs, n)
+        )
+        return all(objective.get("kind") == "rate" for objective in objectives) and all(
+            0 <= value <= 1 for value in shown if math.isfinite(value)
+        )
 
 
 def _keys(references: Mapping[str, float]) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from runcatalog.model.project import Operation
 from runcatalog.model.run_record import Metric, RunRecord
+from runcatalog.numbers import is_number
 from runcatalog.pages import rerun_command
 from runcatalog.site import columns
 
@@ -50,7 +51,7 @@ def _rest(record: RunRecord) -> dict[str, Any]:
     """Return the texts and numbers of a result besides its objective."""
     result = record.result or {}
     return {
-        name: value
+        name: columns.number(value) if is_number(value) else value
         for name, value in sorted(result.items())
         if name != "summary" and isinstance(value, str | int | float) and value != ""
     }

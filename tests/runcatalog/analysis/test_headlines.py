@@ -40,6 +40,16 @@ def test_a_statistic_over_seeds(measure, make, name: str):
     assert number.bounds == (intervals.bounds([r.objective for r in records]) if is_mean else None)
 
 
+@pytest.mark.parametrize("name", ["mean", "median", "min", "max"])
+@pytest.mark.parametrize("numbers", [[0.3, math.nan, 0.1, 0.2, 0.5], [math.nan, 0.1, 0.2]])
+def test_a_statistic_with_a_seed_that_has_no_number_is_none(measure, make, name: str, numbers):
+    """In an order NaN has no place: the median of these would be one of them by chance."""
+    records = [make(n, value=value, seed=n) for n, value in enumerate(numbers, 1)]
+    number = measure(ENTRY + f"statistic: {name}", records).number
+    assert math.isnan(number.value)
+    assert number.bounds is None
+
+
 def test_flags_select_the_runs(measure, make):
     records = [make(n, value=n / 10, seed=n, lr=lr) for n, lr in enumerate([1, 1, 2, 3], 1)]
     assert measure(ENTRY + "flags: {lr: 1}", records).number.value == pytest.approx(0.15)

@@ -127,6 +127,22 @@ def test_the_interval_of_a_difference_is_welchs(first, second):
     assert (low + high) / 2 == pytest.approx((theirs.low + theirs.high) / 2, rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.parametrize("scale", [1e-120, 1e100])
+def test_intervals_scale_with_values_whose_squares_are_no_numbers(scale):
+    first, second = [1.0, 2.0, 5.0], [3.0, 3.5, 9.0]
+    large = [[scale * value for value in values] for values in (first, second)]
+    expected = np.multiply(scale, statistics.interval(first))
+    assert statistics.interval(large[0]) == pytest.approx(expected, rel=1e-12)
+    expected = np.multiply(scale, statistics.interval_of_difference(first, second))
+    assert statistics.interval_of_difference(*large) == pytest.approx(expected, rel=1e-12)
+
+
+def test_values_that_have_exploded_have_a_mean_and_an_interval():
+    assert statistics.interval([1e200, 2e200, 5e200]) == (-np.inf, np.inf)
+    assert statistics.mean([1.5e308, 1.5e308]) == np.inf
+    assert np.isnan(statistics.mean([np.inf, -np.inf]))
+
+
 def test_a_rates_interval_over_seeds_is_within_0_and_1():
     rates = [{"name": "success", "value": v, "kind": "rate"} for v in (0.98, 1.0, 0.7)]
     low, high = statistics.bounds(rates)

@@ -220,3 +220,28 @@ def test_a_wrong_headline_is_a_one_line_error(project, make):
         CatalogError, match=r"^experiments/toy/reported\.yml: headline: own: [^\n]*$"
     ):
         front(project, [make(1, value=0.5)])
+
+
+def test_a_machine_has_the_runs_that_were_recorded_by_the_name_of_its_host(project, make):
+    (project.experiments / "machines.yml").write_text(
+        "[{name: box1, host: vm}, {name: gpu1, host: vm, gpu: H100}]"
+    )
+    cpus = {1: ("vm", "old"), 2: ("vm", "old"), 3: ("box1", "new"), 4: ("box1", ""), 5: ("vm", "")}
+    records = [
+        make(n, value=0.5, seed=n, machine=machine, host_cpu=cpu)
+        for n, (machine, cpu) in cpus.items()
+    ]
+    assert machine_rows(project, records[:2])[0] == ["box1", "old", "–", "2"]
+    records.append(make(6, value=0.5, machine="vm", host_cpu="old", gpu="H100"))
+    assert sorted(machine_rows(project, records)) == [
+        ["box1", "new", "–", "1"],
+        ["box1", "old", "–", "2"],
+        ["box1", "–", "–", "2"],
+        ["gpu1", "old", "H100", "1"],
+    ]
+
+
+def machine_rows(project, records):
+    """Return machine, CPU, GPU and number of runs of each row of the machines."""
+    rows = section(front(project, records), "Machines").split("\n| ")[3:]
+    return [row.split(" | ")[:4] for row in rows]

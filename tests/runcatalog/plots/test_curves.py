@@ -166,6 +166,28 @@ def test_axes_have_units_and_the_legend_explains_the_band():
     assert {"64", "64 64", "128 128"} <= set(words)  # words on an axis, by size
 
 
+def test_a_pair_of_a_landscape_may_be_of_parameters_without_a_panel():
+    trials = [run(i, 0.1 * i, flags=dict.fromkeys("abcdefgh", i + 0.5)) for i in range(1, 6)]
+    words = texts(Landscape(None, trials, pair=("a", "h")).svg())
+    assert words.count("h") == 1
+    assert "g" not in words
+
+
+@pytest.mark.parametrize("other", [0.3, 0.1 + 0.2, 0.4])
+def test_a_landscape_is_shaded_where_values_differ(other):
+    points = [{"lr": i + 0.5, "clip": (7 * i) % 5 + 0.5} for i in range(6)]
+    values = [0.3, other] * 3
+    trials = [run(i, v, flags=p) for i, (v, p) in enumerate(zip(values, points, strict=True))]
+    assert ("shade:" in Landscape(None, trials).svg()) is (other == 0.4)
+
+
+def test_a_learning_rate_is_not_in_per_cent():
+    curve = [(0, 3e-4), (9, 0.0)]
+    runs = [run(1, 0.5).with_points({"train/learning_rate": curve, "train/success_rate": curve})]
+    assert "train/learning rate" in texts(curves.Figure(runs, "train/learning_rate").svg())
+    assert "train/success rate [%]" in texts(curves.Figure(runs, "train/success_rate").svg())
+
+
 def texts(svg: str) -> list[str]:
     """The texts of a figure."""
     return [
@@ -327,4 +349,12 @@ def test_functions_that_a_template_calls(project, make):
         '{{ landscape("../x", "toy:train") }}'
     )
     with pytest.raises(CatalogError, match="a file name of letters"):
+        joined(render.Catalog(project, [batch, *trials]))
+
+    (project.experiments / "toy" / "catalog.md.j2").write_text(
+        '{{ landscape("x", "toy:train", pair=["lr", "clup"]) }}'
+    )
+    with pytest.raises(
+        CatalogError, match="no run of toy:train has a flag clup, did you mean clip"
+    ):
         joined(render.Catalog(project, [batch, *trials]))

@@ -1,6 +1,7 @@
 """Settings compared: every seed is a point at its value, beside mean and interval."""
 
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,6 +49,13 @@ def test_the_best_setting_is_on_top_and_unfinished_runs_are_left_out():
     runs.append(run(9, 0.9, "FAILED", lr=0.3))
     rows = SeedPoints(runs, {"all": "objective"}, names={"0.1": "small"}).rows()
     assert [(name, len(members)) for name, members in rows] == [("small", 2), ("0.2", 2)]
+
+
+def test_numbers_that_are_no_shares_are_not_in_per_cent():
+    runs = [replace(run(i, 0.5), env_steps=2 * i) for i in range(3)]
+    svg = SeedPoints(runs, {"steps": "env_steps"}).svg()
+    assert ">4<" in svg
+    assert ">400<" not in svg
 
 
 def test_numbers_have_panels_and_references_lines_and_entries():

@@ -68,6 +68,16 @@ def test_a_project_without_runs_has_a_site(browser, site_of):
     assert "There is no run 12345678" in page.locator("main").inner_text()
 
 
+def test_an_integer_of_any_size_is_on_the_page_of_its_run(browser, site_of, make):
+    """Such as the number of states of a puzzle, which JSON for a browser cannot hold as a number."""
+    states = 3**64
+    run = make(1, result={"states": states, "levels": 2**60 + 1, "solved": True})
+    page = browser.open(site_of([run]), f"#/run/{run.run}")
+    rows = page.get_by_role("region", name="Further results").locator("tbody tr").all_inner_texts()
+    shown = {"levels": str(2**60 + 1), "solved": "true", "states": str(states)}
+    assert dict(row.split("\t") for row in rows) == shown
+
+
 def test_every_file_is_listed_licensed_and_in_the_wheel():
     listed = {*SCRIPTS, *STYLES, "assets/page.html"}
     files = [path for folder in ("assets", "vendor") for path in (ROOM / folder).rglob("*")]
@@ -178,6 +188,19 @@ def test_a_watched_page_shows_a_run_of_this_machine_as_it_ends(browser, shell, r
     assert "Traceback" not in printed
     # Without --local, the site is of the committed records again.
     assert "of 3 runs" in shell.catalog("site")
+
+
+def test_a_selection_stays_with_its_runs_when_an_older_one_arrives(browser, site_of, records):
+    page = browser.open(site_of(records[1:], watched=0.2), "#/runs")
+    chosen = page.get_by_role("checkbox", name="Compare 00000002")
+    chosen.check()
+    site_of(records, watched=0.2)
+    page.wait_for_function("document.getElementById('note').textContent.startsWith('3 of 3')")
+    assert chosen.is_checked()
+    assert not page.get_by_role("checkbox", name="Compare 00000001").is_checked()
+    page.get_by_role("button", name="Compare 1").click()
+    page.wait_for_selector("main[data-ready=compare]")
+    assert "#/compare/00000002" in page.url
 
 
 @pytest.mark.parametrize(

@@ -203,3 +203,38 @@ def test_a_grid_of_two_flags_is_a_matrix(browser, site_of, make):
         ["90", "88"],
     ]
     assert table.locator("td strong", has_text="90 %").count() == 1  # the best one
+
+
+def test_settings_with_other_objectives_are_named_with_their_values(browser, site_of, make):
+    loss = {"objective": {"name": "loss", "value": 0.25, "goal": "min"}}
+    page = browser.open(
+        site_of([make(1, value=0.5), make(2, result=loss, lr=1)]), "#/compare/00000001,00000002"
+    )
+    table = page.get_by_role("region", name="Settings, seeds together")
+    assert table.locator("thead").inner_text().split("\t")[2] == "mean"
+    rows = [row.split("\t")[2] for row in table.locator("tbody tr").all_inner_texts()]
+    assert sorted(rows) == ["0.25 loss", "50 % opening rate"]
+
+
+def test_a_batch_of_many_runs_has_the_curves_of_its_best_settings(browser, site_of, make):
+    batch = "ba7c" * 8
+    curve = {"opening_rate": [(0, 0.0), (1, 0.5)]}
+
+    def trials(settings, seeds):
+        points = [(lr, seed) for lr in range(settings) for seed in range(seeds)]
+        return [
+            make(n, value=(10 - lr) / 20, lr=lr, seed=seed, batch=batch).with_points(curve)
+            for n, (lr, seed) in enumerate(points, 1)
+        ]
+
+    route = f"#/run/{batch}"
+    page = browser.open(site_of(trials(3, 150)), route)
+    assert "Curves of the best 2 of 3 settings." in page.locator("main").inner_text()
+    assert page.locator(".legend li").all_inner_texts() == [" lr=0", " lr=1"]
+    page = browser.open(site_of(trials(2, 401)), route)
+    assert (
+        "No curves: the best setting has more than 400 runs." in page.locator("main").inner_text()
+    )
+    ids = ",".join(run.id8 for run in trials(1, 401))
+    browser.go(page, f"#/compare/{ids}")
+    assert "at most 20 settings and 400 runs are compared" in page.locator("main").inner_text()

@@ -10,6 +10,7 @@ import pytest
 from runcatalog import numbers
 from runcatalog.analysis import groups
 from runcatalog.model import statistics, values
+from runcatalog.plots import curves
 from runcatalog.record.evaluation import level_outcomes, outcomes_of
 from runcatalog.record.output import outcome
 from runcatalog.site import columns, index
@@ -39,6 +40,17 @@ def test_intervals_are_those_of_the_pages(browser, site_of):
         assert (actual is None) is (expected is None)
         if expected:
             assert actual == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+def test_means_are_rounded_as_on_the_pages(browser, site_of):
+    """Of four seeds with 100 games each, sums with a rounding after each summand give 55 instead of 56 %."""
+    draw = random.Random(4)
+    cases = [[0.22, 0.99, 0.2, 0.81], [1e300, 1.0, -1e300], [0.1] * 10]
+    cases += [
+        [draw.randint(0, 100) / 100 for _ in range(draw.choice([3, 4, 10]))] for _ in range(2000)
+    ]
+    shown = browser.open(site_of([])).evaluate("cases => cases.map(statistics.mean)", cases)
+    assert shown == [statistics.mean(case) for case in cases]
 
 
 def test_intervals_over_levels_and_seeds_are_those_of_the_pages(browser, site_of):
@@ -81,6 +93,8 @@ def test_texts_of_numbers_are_those_of_the_pages(browser, site_of):
         0.9995,
         0.02512,
         123456789.0,
+        9.99996e-5,
+        -9.99996e-5,
     ]
     page = browser.open(site_of([]))
     assert page.evaluate("v => v.map((x) => formats.number(x))", floats) == [
@@ -104,14 +118,56 @@ def test_texts_of_numbers_are_those_of_the_pages(browser, site_of):
     assert page.evaluate("v => v.map(formats.flag)", texts) == [
         markdown.flag_value(values.parse_flag(text)) for text in texts
     ]
-    rates = [draw.random() for _ in range(100)] + [0.0, 1.0, 0.999, 0.0001, 0.995, 1.01, 0.125]
+    rates = [draw.random() for _ in range(100)] + [
+        0.0,
+        1.0,
+        0.999,
+        0.0001,
+        0.995,
+        1.01,
+        0.125,
+        1.125,
+    ]
     assert page.evaluate("v => v.map(formats.rate)", rates) == [outcome.rate_text(x) for x in rates]
-    seconds = [0.2, 1, 59.6, 60, 3600, 3661, 90000, 531, 11 * 86400]
+    seconds = [0.2, 0.5, 1, 2.5, 59.6, 60, 3600, 3661, 90000, 531, 11 * 86400]
     assert page.evaluate("v => v.map(formats.duration)", seconds) == [
         numbers.duration(s) for s in seconds
     ]
+    counts = [(1, "update"), (360, "env_step"), (4e5, "env_step"), (2e8, "toss"), (2, "tries")]
+    assert page.evaluate("v => v.map((pair) => formats.count(...pair))", counts) == [
+        numbers.count(number, name.replace("_", " ")) for number, name in counts
+    ]
     assert page.evaluate("() => formats.number(999.6, 3)") == numbers.number(999.6, 3)
     assert page.evaluate("() => formats.number(NaN)") == numbers.number(math.nan)
+
+
+def test_a_learning_rate_is_not_in_per_cent(browser, site_of):
+    names = ["learning_rate", "train/learning_rate", "success_rate", "eval/win_rate", "rate"]
+    is_rate = "names => names.map((name) => charts.isRate(name, [{values: [3e-4, 0]}], null))"
+    shown = browser.open(site_of([])).evaluate(is_rate, names)
+    assert shown == [False, False, True, True, True]
+
+
+def test_bands_over_seeds_are_those_of_the_figures(browser, site_of):
+    """Also of runs with NaN in between or at their end, or that stopped before the others."""
+    nan = math.nan
+    of_runs = [
+        {1: 0.5, 2: nan, 3: 0.7, 4: nan},
+        {1: nan, 2: 0.2, 3: nan, 4: 0.6},
+        {1: 0.1, 2: 0.3},
+        {1: nan, 2: nan},
+    ]
+    finished = [True, True, False, True]
+    given = [{"steps": [*run], "values": [*run.values()]} for run in of_runs]
+    page = browser.open(site_of([]))
+    shown = page.evaluate(
+        "([given, finished]) => settings.band(given, finished)", [given, finished]
+    )
+    drawn = zip(*curves.band([[*run.items()] for run in of_runs], finished), strict=True)
+    expected = [values for values in drawn if values[0] >= 2]  # where all have begun
+    assert [
+        *zip(*(shown[key] for key in ("steps", "mean", "low", "high")), strict=True)
+    ] == expected
 
 
 def test_settings_are_those_of_the_pages(browser, site_of, make):

@@ -137,9 +137,10 @@ def test_only_a_rate_of_one_is_100_per_cent():
 
 def test_counts():
     texts = [
-        markdown.count(n, unit) for n, unit in ((1, "update"), (360, "update"), (4e5, "env_step"))
+        markdown.count(n, unit)
+        for n, unit in ((1, "update"), (360, "update"), (4e5, "env_step"), (2e8, "env_step"))
     ]
-    assert texts == ["1 update", "360 updates", "0.4 M env steps"]
+    assert texts == ["1 update", "360 updates", "0.4 M env steps", "200 M env steps"]
 
 
 @pytest.mark.parametrize(

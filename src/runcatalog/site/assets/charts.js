@@ -43,13 +43,13 @@ const charts = {
     charts.shown = [];
   },
 
-  // Whether a metric is a rate: its run's objective says so, or its name and its values do.
+  // Whether a metric is a rate: its run's objective says so, or its name and its values do. A learning rate is no share.
   isRate(metric, lines, objective) {
     const isShare = (value) => value === null || (value >= 0 && value <= 1);
     if (!lines.every(({ values }) => values.every(isShare))) return false;
     const ofObjective = objective && (metric === objective.name || metric.endsWith(`_${objective.name}`));
     if (ofObjective && objective.kind === "rate") return true;
-    return /(^|[_/])(rate|success|accuracy|coverage|win)(_rate)?$/.test(metric);
+    return /(^|[_/])(?<!learning_)(rate|success|accuracy|coverage|win)(_rate)?$/.test(metric);
   },
 
   // Return the figure of a metric.

@@ -7,10 +7,9 @@ const formats = {
     if (Number.isNaN(value)) return "NaN";
     if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
     if (Number.isInteger(value) && Math.abs(value) < 1e6) return formats.minus(String(value));
-    const size = Math.abs(value);
-    const rounded = Number(size.toPrecision(digits));
+    const rounded = Math.abs(Number(value.toPrecision(digits)));
     if (rounded >= 10 ** digits && rounded < 1e6) return formats.minus(String(formats.whole(value)));
-    const exponent = size === 0 ? 0 : Math.floor(Math.log10(size));
+    const exponent = Number(rounded.toExponential().split("e")[1]);
     const text =
       exponent < -4 || exponent >= digits ? value.toExponential(digits - 1) : value.toPrecision(digits);
     return formats.minus(formats.short(text));
@@ -35,7 +34,7 @@ const formats = {
   // A rate as whole per cent; only a rate of exactly 1 gives 100, others up to 99.9.
   rate(value) {
     if (!Number.isFinite(value)) return formats.number(value);
-    if (value > 1) return `${(value * 100).toFixed(0)} %`;
+    if (value > 1) return `${formats.whole(value * 100)} %`;
     const whole = Math.floor(100 * value + 0.5);
     if (whole >= 100 && value < 1) return `${Math.min(99.9, 100 * value).toFixed(1)} %`;
     return whole <= 0 && value > 0 ? "<1 %" : `${formats.minus(String(whole))} %`;
@@ -53,7 +52,7 @@ const formats = {
   },
 
   duration(seconds) {
-    const whole = Math.round(seconds);
+    const whole = formats.whole(seconds);
     if (whole < 1) return "under 1 s";
     const parts = [
       [Math.floor(whole / 86400), "d"],
@@ -74,8 +73,13 @@ const formats = {
     return new Date(milliseconds).toISOString().slice(0, 16).replace("T", " ");
   },
 
+  // "1 update", "360 updates", "0.4 M env steps"; a name is in the singular.
   count(number, name) {
-    return number === 1 ? `1 ${name}` : `${formats.number(number)} ${name}${name.endsWith("s") ? "" : "s"}`;
+    const words = formats.words(name);
+    if (number === 1) return `1 ${words}`;
+    const amount = number >= 1e5 ? `${formats.number(Number(number) / 1e6, 2)} M` : formats.number(number);
+    const plural = /(ss|x|ch|sh)$/.test(words) ? "es" : words.endsWith("s") ? "" : "s";
+    return `${amount} ${words}${plural}`;
   },
 
   // A text whose numbers stay on one line with their unit and interval.

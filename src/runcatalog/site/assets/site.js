@@ -117,7 +117,11 @@ const site = {
     const before = site.seen;
     site.seen = version;
     if (before === null || before === version) return;
+    const selected = [...runTable.selected].map((row) => runs.ids[row]);
     runs.script(`data/index.js?${version}`).then(() => {
+      // A run that started earlier, or is gone, moves the others to other rows.
+      const rows = selected.map((run) => runs.rowOf.get(run));
+      runTable.selected = new Set(rows.filter((row) => row !== undefined));
       runTable.data.clear();
       runsPage.texts.clear();
       const at = window.scrollY;

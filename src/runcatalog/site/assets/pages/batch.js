@@ -28,21 +28,22 @@ const batchPage = {
     elements.add(main, comparePage.runsTable(groups, members), runPage.media(page));
   },
 
-  // Add the curves of the best settings, as many as can be distinguished.
+  // Add the curves of the best settings, as many as can be distinguished and have no more runs than are loaded.
   async curves(main, groups) {
     const finished = groups.filter(({ mean }) => mean !== null);
-    const drawn = (finished.length ? finished : groups).slice(0, runsPage.MOST);
-    if (drawn.flatMap(({ rows }) => rows).length > comparePage.MOST_RUNS) return;
-    await comparePage.curves(main, drawn);
+    const drawn = [];
+    let count = 0;
+    for (const setting of (finished.length ? finished : groups).slice(0, runsPage.MOST)) {
+      count += setting.rows.length;
+      if (count > comparePage.MOST_RUNS) break;
+      drawn.push(setting);
+    }
+    if (drawn.length) await comparePage.curves(main, drawn);
     if (drawn.length < groups.length) {
-      elements.add(
-        main,
-        elements.make(
-          "p",
-          { class: "note" },
-          `Curves of the best ${drawn.length} of ${groups.length} settings.`,
-        ),
-      );
+      const note = drawn.length
+        ? `Curves of the best ${drawn.length} of ${groups.length} settings.`
+        : `No curves: the best setting has more than ${comparePage.MOST_RUNS} runs.`;
+      elements.add(main, elements.make("p", { class: "note" }, note));
     }
   },
 

@@ -37,14 +37,13 @@ const comparePage = {
         ),
       );
     const groups = settings.of(members);
-    const lines = groups.length < members.length ? groups.length : members.length;
-    if (lines > runsPage.MOST || members.length > comparePage.MOST_RUNS) {
+    if (groups.length > runsPage.MOST || members.length > comparePage.MOST_RUNS) {
       elements.add(
         main,
         elements.make(
           "p",
           { class: "warning" },
-          `These are ${members.length} runs of ${groups.length} settings; at most ${runsPage.MOST} settings are compared.`,
+          `These are ${members.length} runs of ${groups.length} settings; at most ${runsPage.MOST} settings and ${comparePage.MOST_RUNS} runs are compared.`,
         ),
       );
       return;
@@ -58,12 +57,14 @@ const comparePage = {
   // Return the table of settings.
   table(groups, members) {
     const operations = new Set(members.map((row) => runs.fact(row, "operation")));
-    const name = groups[0].objectives[0]?.name;
+    const objectives = new Set(groups.flatMap((setting) => setting.objectives.map(({ name }) => name)));
+    const [name] = objectives.size === 1 ? objectives : [];
+    const ofOther = ({ objectives: [first] }) => (name ? "" : ` ${formats.words(first.name)}`);
     const failures = groups.some(({ failed }) => failed > 0);
     const rows = groups.map((setting, i) => [
       charts.mark(i),
       settings.title(setting, operations.size > 1),
-      setting.mean === null ? "–" : formats.value(setting.mean, setting.kind),
+      setting.mean === null ? "–" : formats.value(setting.mean, setting.kind) + ofOther(setting),
       formats.interval(setting.bounds, setting.kind),
       String(setting.rows.length),
       ...(failures
@@ -205,7 +206,7 @@ const comparePage = {
         });
         return lines.length
           ? charts.figure(metric, lines, {
-              axis: objective?.axis ?? "step",
+              axis: formats.words(objective?.axis ?? "step"),
               objective,
               unit: runs.unit(
                 groups.flatMap(({ rows }) => rows),

@@ -143,7 +143,7 @@ const runPage = {
 
   curves(box, row, page) {
     const objective = runs.objective(row);
-    const axis = objective?.axis ?? "step";
+    const axis = formats.words(objective?.axis ?? "step");
     const metrics = charts.ordered(page.curves.keys(), objective);
     const drawn = metrics.filter((name) => page.curves.get(name).steps.length > 1);
     const single = metrics.filter((name) => page.curves.get(name).steps.length === 1);

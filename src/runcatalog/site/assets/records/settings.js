@@ -81,17 +81,23 @@ const settings = {
   },
 
   // Return the points of runs' curves over a common grid of steps: {steps, mean, low, high}.
-  // A run that stopped early stays at its last value; a run that failed is not continued.
+  // A run that stopped early stays at its last value; a run that failed is not continued. Points that are not finite
+  // are ignored.
   band(curves, finished) {
-    const begin = Math.max(...curves.map(({ steps }) => steps[0]));
-    const end = Math.max(...curves.map(({ steps }) => steps.at(-1)));
-    const steps = [...new Set(curves.flatMap((curve) => curve.steps))]
-      .filter((step) => step >= begin && step <= end)
+    const known = curves
+      .map(({ steps, values }, i) => {
+        const isFinite = (_, n) => Number.isFinite(values[n]);
+        return { steps: steps.filter(isFinite), values: values.filter(isFinite), finished: finished[i] };
+      })
+      .filter(({ steps }) => steps.length);
+    const begin = Math.max(...known.map(({ steps }) => steps[0]));
+    const steps = [...new Set(known.flatMap((curve) => curve.steps))]
+      .filter((step) => step >= begin)
       .sort((a, b) => a - b);
     const at = steps.map((step) =>
-      curves
-        .map((curve, i) => settings.interpolated(curve, step, finished[i]))
-        .filter((value) => value !== null && Number.isFinite(value)),
+      known
+        .map((curve) => settings.interpolated(curve, step, curve.finished))
+        .filter((value) => value !== null),
     );
     const over = (reduce) => at.map((values) => (values.length ? reduce(values) : null));
     return {

@@ -6,7 +6,25 @@ const statistics = {
   Z95: 1.959963984540054, // 97.5 % quantile of the standard normal distribution
 
   mean(values) {
-    return values.reduce((sum, value) => sum + value, 0) / values.length;
+    return statistics.sum(values) / values.length;
+  },
+
+  // The sum without the roundings in between, as Python's fsum: a mean of 55.5 % is 56 % on the pages.
+  // Partial sums are kept that have no digits in common (Shewchuk 1997, Discrete and Computational Geometry 18, 305-363).
+  sum(values) {
+    const partials = [];
+    for (const value of values) {
+      let [total, kept] = [value, 0];
+      for (const partial of partials) {
+        const [large, small] = Math.abs(total) < Math.abs(partial) ? [partial, total] : [total, partial];
+        total = large + small;
+        const rest = small - (total - large);
+        if (rest) partials[kept++] = rest;
+      }
+      partials.length = kept;
+      partials.push(total);
+    }
+    return partials.reduce((sum, partial) => sum + partial, 0);
   },
 
   // Score interval of a rate (Wilson 1927, JASA 22, 209-212).
@@ -24,7 +42,7 @@ const statistics = {
   interval(values) {
     const [centre, count] = [statistics.mean(values), values.length];
     if (Math.min(...values) === Math.max(...values)) return [centre, centre];
-    const squares = values.reduce((sum, value) => sum + (value - centre) ** 2, 0);
+    const squares = statistics.sum(values.map((value) => (value - centre) ** 2));
     const half = statistics.t95(count - 1) * Math.sqrt(squares / (count - 1) / count);
     return [centre - half, centre + half];
   },
