@@ -238,3 +238,18 @@ def test_a_batch_of_many_runs_has_the_curves_of_its_best_settings(browser, site_
     ids = ",".join(run.id8 for run in trials(1, 401))
     browser.go(page, f"#/compare/{ids}")
     assert "at most 20 settings and 400 runs are compared" in page.locator("main").inner_text()
+
+
+def test_flags_are_bold_where_their_value_is_not_the_declared_one(browser, site_of, project, make):
+    """A script reads the 1 of a Guild file as 1.0."""
+    guild_file = project.root / "experiments/toy/guild.yml"
+    train = "train: {main: src/toy.train, flags-import: all"
+    text = guild_file.read_text()
+    assert train in text
+    guild_file.write_text(
+        text.replace(train, f"{train}, flags: {{gamma: 1, decay: 0, video: yes}}")
+    )
+    run = make(1, value=0.5, gamma=1.0, decay=0.5, video=True)
+    page = browser.open(site_of([run]), f"#/run/{run.run}")
+    bold = page.get_by_role("region", name="Flags").locator("strong").all_inner_texts()
+    assert bold == ["decay", "0.5"]
