@@ -10,7 +10,8 @@ import pytest
 
 from runcatalog.pages import findings, render
 from runcatalog.pages.tables import settings
-from runcatalog.pages.tables.cells import WIDEST
+from runcatalog.pages.tables.cells import WIDEST, interval
+from runcatalog.text import sentences
 
 ROOT = Path(__file__).parents[3]
 
@@ -25,6 +26,20 @@ def visible(cell):
     """The visible text of a cell."""
     shown = re.sub(r"\[([^\]]*)\]\([^)]*\)|<[^>]*>", r"\1", cell)
     return re.sub(r"\\(.)", r"\1", html.unescape(shown).replace("\u200b", "").replace("**", ""))
+
+
+def test_an_interval_of_a_rate_may_be_infinite(make):
+    """As a script writes a bound that was never reached, or as of values that have exploded."""
+    stated = {"name": "opening_rate", "value": 0.5, "kind": "rate"}
+    stated["also"] = [
+        {"name": "opening_rate_low", "value": 0.25},
+        {"name": "opening_rate_high", "value": math.inf},
+    ]
+    run = make(1, result={"objective": stated})
+    assert interval([run.objective]) == "[25, ∞]"
+    exploded = [{"name": "x", "kind": "rate", "value": value} for value in (1e200, 2e200)]
+    assert interval(exploded) == "[−∞, ∞]"
+    assert sentences.interval(exploded) == " [−∞, ∞]"
 
 
 def test_no_cell_of_the_studies_pages_is_long():
