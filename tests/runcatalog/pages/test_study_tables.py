@@ -360,3 +360,20 @@ def test_a_malformed_interval_is_left_out(project, make, interval):
     page = render.Catalog(project, [run]).pages["catalog/toy.md"]
     assert "0.5" in page
     assert "interval" not in run.objective
+
+
+def test_runs_of_a_setting_with_another_objective_are_another_row(project, make):
+    """As where a script has been changed; its failed runs are with the new ones."""
+    (project.experiments / "toy/catalog.md.j2").write_text(
+        '{{ table("toy:train") }}\n\n{{ value("toy:train") }}'
+    )
+    new = {"objective": {"name": "steps", "value": 40, "goal": "min"}}
+    runs = [make(n, value=0.5, seed=n, lr=1) for n in (1, 2)]
+    runs += [make(n, result=new, seed=n, lr=1) for n in (3, 4, 5)]
+    runs.append(make(6, status="FAILED", seed=6, lr=1))
+    page = render.Catalog(project, runs).pages["catalog/toy.md"]
+    head, _, *shown = rows(page)[:4]
+    column = {name: place for place, name in enumerate(head)}
+    seen = [(row[column["value"]], row[column["runs"]]) for row in shown]
+    assert seen == [("50 % opening rate", "2"), ("40 steps", "3 of 4")]
+    assert "\n40 [40, 40] (3 seeds)\n" in page
