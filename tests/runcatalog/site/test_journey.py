@@ -207,13 +207,17 @@ def test_a_grid_of_two_flags_is_a_matrix(browser, site_of, make):
 
 def test_settings_with_other_objectives_are_named_with_their_values(browser, site_of, make):
     loss = {"objective": {"name": "loss", "value": 0.25, "goal": "min"}}
-    page = browser.open(
-        site_of([make(1, value=0.5), make(2, result=loss, lr=1)]), "#/compare/00000001,00000002"
-    )
+    runs = [make(1, value=0.5), make(2, result=loss, lr=1), make(3, result=loss)]
+    page = browser.open(site_of(runs), "#/compare/00000001,00000002")
     table = page.get_by_role("region", name="Settings, seeds together")
-    assert table.locator("thead").inner_text().split("\t")[2] == "mean"
-    rows = [row.split("\t")[2] for row in table.locator("tbody tr").all_inner_texts()]
-    assert sorted(rows) == ["0.25 loss", "50 % opening rate"]
+    for route in (
+        "#/compare/00000001,00000002",
+        "#/compare/00000001,00000003",
+    ):  # also of equal flags
+        browser.go(page, route)
+        assert table.locator("thead").inner_text().split("\t")[2] == "mean"
+        rows = [row.split("\t")[2] for row in table.locator("tbody tr").all_inner_texts()]
+        assert sorted(rows) == ["0.25 loss", "50 % opening rate"]
 
 
 def test_a_batch_of_many_runs_has_the_curves_of_its_best_settings(browser, site_of, make):
