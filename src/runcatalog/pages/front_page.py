@@ -23,7 +23,7 @@ from runcatalog.model.run_record import (
     is_maximized,
 )
 from runcatalog.pages import findings, machines
-from runcatalog.pages.tables import cells, evaluation_marks, settings
+from runcatalog.pages.tables import cells, evaluation_marks
 from runcatalog.pages.tables.page_data import PageData
 from runcatalog.text import links, markdown, sentences, terminal
 
@@ -160,8 +160,9 @@ class Results:
 
 def _best_setting(data: PageData, operation: str) -> Measured:
     """Return the best setting of an operation that has a reported number for its objective, as a headline."""
-    done = [s for s in settings.settings(data, operation) if s.value is not None]
+    done = [s for s in findings.with_reported_number(data, operation) if s.value is not None]
     objective = done[0].objectives[0]
+    done = [s for s in done if s.objectives[0]["name"] == objective["name"]]
     maximize = is_maximized(str(objective["name"]), objective)
     best = max(done, key=lambda s: (s.value or 0.0) if maximize else -(s.value or 0.0))
     reported = statistics.mean(reported_numbers(data.reported[operation], objective))

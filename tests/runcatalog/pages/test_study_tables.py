@@ -186,6 +186,18 @@ def test_a_reported_number_outside_of_the_interval_on_the_worse_side_is_not_repl
     assert ("**Not replicated**" in catalog.finding("toy:train")) is missed
 
 
+def test_a_setting_with_another_objective_does_not_replicate(project, make):
+    (project.experiments / "toy/reported.yml").write_text(
+        "toy:train:\n  text: x\n  numbers: {opening_rate: 0.9}\n"
+    )
+    loss = {"objective": {"name": "loss", "value": 7.5, "goal": "min"}}
+    runs = [make(1, result=loss, lr=1), make(2, value=0.1, lr=2), make(3, result=loss, lr=3)]
+    catalog = render.Catalog(project, runs)
+    assert "**Not replicated**: train (1 of 1 reported numbers)" in catalog.finding("toy:train")
+    front = catalog.pages["runs_catalog.md"].partition("## Failures")[2]
+    assert "| toy:train | **10 %** [5.5, 17.4] | 90 % |" in front
+
+
 def test_a_setting_across_all_operations_or_in_one(project, make):
     (project.experiments / "toy/reported.yml").write_text(
         "same_setting: 'no: other doors'\ntoy:train: {text: a}\ntoy:sweep: {text: b, same_setting: true}\n"
