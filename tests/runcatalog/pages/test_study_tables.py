@@ -389,3 +389,16 @@ def test_runs_of_a_setting_with_another_objective_are_another_row(project, make)
     seen = [(row[column["value"]], row[column["runs"]]) for row in shown]
     assert seen == [("50 % opening rate", "2"), ("40 steps", "3 of 4")]
     assert "\n40 [40, 40] (3 seeds)\n" in page
+
+
+def test_a_value_is_of_all_seeds_of_the_declared_setting(project, make):
+    """Also where the Guild file declares a seed, and of runs with other threads, which change no result."""
+    guild_file = project.root / "experiments/toy/guild.yml"
+    train = "train: {main: src/toy.train, flags-import: all"
+    text = guild_file.read_text()
+    assert train in text
+    guild_file.write_text(text.replace(train, f"{train}, flags: {{lr: 1, seed: 1, threads: 1}}"))
+    runs = [make(n, value=0.5, lr=1, seed=n, threads=n) for n in (1, 2, 3)]
+    runs.append(make(4, value=0.9, lr=2, seed=4, threads=1))  # typed, of another series
+    catalog = render.Catalog(project, runs)
+    assert catalog.value("toy:train") == "50 % [44, 56] (3 seeds)"

@@ -8,7 +8,7 @@ from typing import Any
 
 from runcatalog.analysis import differences, groups
 from runcatalog.model import values
-from runcatalog.model.run_record import FAILED, KILLED
+from runcatalog.model.run_record import FAILED, KILLED, NOT_OF_SETTING
 from runcatalog.numbers import is_number
 from runcatalog.pages.tables import cells, setting_table, settings
 from runcatalog.pages.tables.page_data import PageData
@@ -219,7 +219,9 @@ def pooled(data: PageData, operation: str) -> Setting | None:
 def _is_as_declared(flags: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
     """Return whether flags have the values that their operation declares; lists of a batch count as any value."""
     single = {
-        n: values.parse_flag(v) for n, v in declared.items() if not isinstance(v, list | dict)
+        n: values.parse_flag(v)
+        for n, v in declared.items()
+        if n not in NOT_OF_SETTING and not isinstance(v, list | dict)
     }
     return all(flags.get(name, value) == value for name, value in single.items())
 
