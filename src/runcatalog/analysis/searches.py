@@ -9,7 +9,7 @@ from typing import Any
 
 from runcatalog.analysis import groups
 from runcatalog.model import statistics, values
-from runcatalog.model.run_record import FINISHED, RunRecord
+from runcatalog.model.run_record import FINISHED, NOT_OF_SETTING, RunRecord
 from runcatalog.numbers import is_finite
 from runcatalog.text import sentences
 
@@ -222,7 +222,7 @@ def peer_of(own: Sequence[RunRecord], others: Mapping[str, Sequence[RunRecord]])
 
     alike: list[str] = []
     for run, trials in others.items():
-        searched = {"seed", *groups.varying(own), *groups.varying(trials)}
+        searched = {*NOT_OF_SETTING, *groups.varying(own), *groups.varying(trials)}
         if trials and fixed(own, searched) == fixed(trials, searched):
             alike.append(run)
     same_seed = [run for run in alike if others[run][0].seed == own[0].seed]

@@ -39,8 +39,10 @@ def finished_runs(folder: Path) -> Records:
                 by_operation[content["operation"]].append(content)
         except (ValueError, KeyError, TypeError):
             raise UserError(f"{path}: not a record") from None
+    # An imported run may have no start.
     return {
-        name: sorted(runs, key=lambda run: run["started"]) for name, runs in by_operation.items()
+        name: sorted(runs, key=lambda run: run["started"] or 0)
+        for name, runs in by_operation.items()
     }
 
 

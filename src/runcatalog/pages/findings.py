@@ -276,12 +276,18 @@ def replication(data: PageData, operations: Sequence[str]) -> str:
 
 def is_replicated(data: PageData, operation: str) -> bool | None:
     """Return whether a setting of an operation reaches the number reported for its objective; None without both."""
+    report, done = data.reported.get(operation), with_reported_number(data, operation)
+    return not all(cells.falls_short(report, setting) for setting in done) if done else None
+
+
+def with_reported_number(data: PageData, operation: str) -> list[Setting]:
+    """Return the settings of an operation that have a result and a number that the source reported for its objective.
+
+    Where a source reports that nothing was learned, there is nothing to reach: its number is 0.
+    """
     report = data.reported.get(operation)
-    done = [s for s in settings.settings(data, operation) if s.objectives]
-    # Where a source reports that nothing was learned, there is nothing to reach.
-    if not done or not any(reported_numbers(report, done[0].objectives[0])):
-        return None
-    return not all(cells.falls_short(report, setting) for setting in done)
+    found = [s for s in settings.settings(data, operation) if s.objectives]
+    return [s for s in found if any(reported_numbers(report, s.objectives[0]))]
 
 
 def sweep(data: PageData, operations: Sequence[str], x: str, y: str) -> str:

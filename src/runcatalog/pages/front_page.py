@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from runcatalog import numbers
 from runcatalog.analysis import groups, headline_numbers, headlines
@@ -24,9 +23,9 @@ from runcatalog.model.run_record import (
     is_maximized,
 )
 from runcatalog.pages import findings, machines
-from runcatalog.pages.tables import cells, evaluation_marks, settings
+from runcatalog.pages.tables import cells, evaluation_marks
 from runcatalog.pages.tables.page_data import PageData
-from runcatalog.text import links, markdown, sentences
+from runcatalog.text import links, markdown, sentences, terminal
 
 # With the comment above the page, it has at most 120 lines and 15 kB.
 MAX_LINES, MAX_BYTES = 118, 14_850
@@ -161,8 +160,9 @@ class Results:
 
 def _best_setting(data: PageData, operation: str) -> Measured:
     """Return the best setting of an operation that has a reported number for its objective, as a headline."""
-    done = [s for s in settings.settings(data, operation) if s.value is not None]
+    done = [s for s in findings.with_reported_number(data, operation) if s.value is not None]
     objective = done[0].objectives[0]
+    done = [s for s in done if s.objectives[0]["name"] == objective["name"]]
     maximize = is_maximized(str(objective["name"]), objective)
     best = max(done, key=lambda s: (s.value or 0.0) if maximize else -(s.value or 0.0))
     reported = statistics.mean(reported_numbers(data.reported[operation], objective))
@@ -305,7 +305,7 @@ def _newest(data: PageData, length: int) -> str:
         if len(heads) == length:
             break
     lines = [
-        [_date(r) or "–", data.id_cell(id), _operation(r), _outcome(data, r)]
+        [terminal.when(r.started) or "–", data.id_cell(id), _operation(r), _outcome(data, r)]
         for id, r in heads.items()
     ]
     columns = ["started (UTC)", "run", "operation", "result"]
@@ -363,7 +363,8 @@ def _failures(results: Results, data: PageData, length: int) -> str:
     failed = [r for r in reversed(data.by_id.values()) if r.status in (FAILED, KILLED)]
     if failed:
         lines = [
-            [_date(r) or "–", data.id_cell(r.run), _operation(r), _end(r)] for r in failed[:length]
+            [terminal.when(r.started) or "–", data.id_cell(r.run), _operation(r), _end(r)]
+            for r in failed[:length]
         ]
         columns = ["started (UTC)", "run", "operation", "what happened"]
         hint = "`catalog search 'status=FAILED or status=KILLED'` lists all"
@@ -395,16 +396,6 @@ def _never_run(data: PageData, length: int) -> str:
     return f"{markdown.table(columns, lines)}{more}"
 
 
-def _date(record: RunRecord) -> str:
-    """Return "2026-11-24 03:39", when a run started in UTC; "" if it is not known."""
-    if record.started is None:
-        return ""
-    try:
-        return f"{datetime.fromtimestamp(record.started / 1000, UTC):%Y-%m-%d %H:%M}"
-    except (ValueError, OverflowError, OSError):
-        return ""
-
-
 def _summary(data: PageData) -> str:
     """Return the numbers of current runs and batches by status, of marked records, of operations never run."""
     parts = [
@@ -412,7 +403,7 @@ def _summary(data: PageData) -> str:
         for word, batch in ((("run", "runs"), False), (("batch", "batches"), True))
     ]
     counts = f"{'; '.join(filter(None, parts))}." if data.by_id else "No runs yet."
-    newest = max((_date(r) for r in data.by_id.values()), default="")
+    newest = max((terminal.when(r.started) for r in data.by_id.values()), default="")
     if newest:
         counts += f" The newest started on {newest} UTC."
     if data.marked:

@@ -438,9 +438,15 @@ class Catalog:
         )
 
     def _runs(self, operations: Sequence[str] | str) -> list[RunRecord]:
-        """Return the runs of operations, including trials, by start."""
-        names = set(_list(operations))
-        return sorted((r for n in names for r in self._by_operation.get(n, ())), key=groups.order)
+        """Return the runs of operations, including trials, by start; of equal ones of a seed the newest."""
+        known = self.data.marked | self.data.by_id
+        alike: dict[tuple[str, str], list[RunRecord]] = {}
+        for name in set(_list(operations)):
+            for record in self._by_operation.get(name, ()):
+                # A batch's operation may not be that of its trials.
+                alike.setdefault((record.operation, record.reported_by), []).append(record)
+        kept = (run for runs in alike.values() for run in groups.without_repetitions(runs, known))
+        return sorted(kept, key=groups.order)
 
     @functools.cached_property
     def _by_operation(self) -> dict[str, list[RunRecord]]:

@@ -106,8 +106,8 @@ class Figure:
 class _Line:
     """A curve with its band over seeds; without a band, `low` and `high` are the curve itself.
 
-    `method` gives the colour and `setting` the dash. `carried_forward` tells whether a run stopped earlier than the
-    others and is in the mean with its last value.
+    `method` gives the colour and `setting` the dash. `unit` is "run" if some of the `seeds` are the same.
+    `carried_forward` tells whether a run stopped earlier than the others and is in the mean with its last value.
     """
 
     label: str
@@ -118,6 +118,7 @@ class _Line:
     low: Sequence[float]
     high: Sequence[float]
     seeds: int = 1
+    unit: str = "seed"
     carried_forward: bool = False
 
     @property
@@ -244,14 +245,17 @@ def _legend(
     seeds = {line.label: sorted(n.seeds for n in lines if n.label == line.label) for line in lines}
     banded = [line for line in lines if line.banded]
     equal = len({line.seeds for line in lines}) == 1
+    unit = "run" if any(line.unit == "run" for line in lines) else "seed"
     entries: list[Any] = []
     for label, stroke in strokes.items():
-        count = "" if equal else f" ({_seeds(seeds[label])})".lstrip()
+        count = "" if equal else f" ({_seeds(seeds[label], unit)})".lstrip()
         if text := labels.wrapped(label) + (f" {count}" if count else ""):
             entries.append(Line2D([], [], **stroke, label=text.strip()))
     if banded:
         text = (
-            f"lowest to highest\nof {banded[0].seeds} seeds" if equal else "lowest to highest seed"
+            f"lowest to highest\nof {banded[0].seeds} {unit}s"
+            if equal
+            else f"lowest to highest {unit}"
         )
         entries.append(style.band_key(labels.wrapped(request.edges or "") or text))
     if any(line.carried_forward for line in banded):
@@ -268,10 +272,10 @@ def _legend(
     return entries + style.reference_keys(labels.wrapped(f"{n}: {v}") for n, v in names.items())
 
 
-def _seeds(counts: Sequence[int]) -> str:
+def _seeds(counts: Sequence[int], unit: str) -> str:
     """Return "1 seed", or "1–3 seeds" for a line with other numbers of seeds in other panels."""
     low, high = counts[0], counts[-1]
-    return f"{low} seed{'s' * (low > 1)}" if low == high else f"{low}–{high} seeds"
+    return f"{low} {unit}{'s' * (low > 1)}" if low == high else f"{low}–{high} {unit}s"
 
 
 def _panels(runs: Sequence[RunRecord]) -> list[tuple[str, list[RunRecord]]]:
@@ -362,6 +366,7 @@ def _grouped(title: str, runs: Sequence[RunRecord], request: Figure) -> _Panel:
                 *_method_setting(group.point),
                 *band(curves, carried_forward),
                 seeds=len(curves),
+                unit="seed" if len({t.seed for t in group.trials}) == len(curves) else "run",
                 carried_forward=any(stopped),
             )
         )

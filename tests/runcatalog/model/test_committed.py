@@ -30,9 +30,10 @@ def test_finished_records_by_operation_oldest_first(tmp_path):
     _write(tmp_path, "d", operation="bc:train")
     _write(tmp_path, "e", superseded_by="b")
     _write(tmp_path, "f", retracted="a bug")
+    _write(tmp_path, "g", started=None)  # as of a run that a CSV without times names
     by_operation = committed.finished_runs(tmp_path)
     assert {name: [run["run"] for run in runs] for name, runs in by_operation.items()} == {
-        "pg:train": ["b", "a"], "bc:train": ["d"],
+        "pg:train": ["g", "b", "a"], "bc:train": ["d"],
     }  # fmt: skip
     assert committed.metric_values(by_operation["pg:train"][0], "return").tolist() == [0.5, 0.25]
 

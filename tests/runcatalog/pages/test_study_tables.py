@@ -10,7 +10,8 @@ import pytest
 
 from runcatalog.pages import findings, render
 from runcatalog.pages.tables import settings
-from runcatalog.pages.tables.cells import WIDEST
+from runcatalog.pages.tables.cells import WIDEST, interval
+from runcatalog.text import sentences
 
 ROOT = Path(__file__).parents[3]
 
@@ -25,6 +26,20 @@ def visible(cell):
     """The visible text of a cell."""
     shown = re.sub(r"\[([^\]]*)\]\([^)]*\)|<[^>]*>", r"\1", cell)
     return re.sub(r"\\(.)", r"\1", html.unescape(shown).replace("\u200b", "").replace("**", ""))
+
+
+def test_an_interval_of_a_rate_may_be_infinite(make):
+    """As a script writes a bound that was never reached, or as of values that have exploded."""
+    stated = {"name": "opening_rate", "value": 0.5, "kind": "rate"}
+    stated["also"] = [
+        {"name": "opening_rate_low", "value": 0.25},
+        {"name": "opening_rate_high", "value": math.inf},
+    ]
+    run = make(1, result={"objective": stated})
+    assert interval([run.objective]) == "[25, ∞]"
+    exploded = [{"name": "x", "kind": "rate", "value": value} for value in (1e200, 2e200)]
+    assert interval(exploded) == "[−∞, ∞]"
+    assert sentences.interval(exploded) == " [−∞, ∞]"
 
 
 def test_no_cell_of_the_studies_pages_is_long():
@@ -169,6 +184,18 @@ def test_a_reported_number_outside_of_the_interval_on_the_worse_side_is_not_repl
     catalog = render.Catalog(project, [make(1, result={"objective": objective})])
     assert ("**not replicated**" in catalog.table("toy:train")) is missed
     assert ("**Not replicated**" in catalog.finding("toy:train")) is missed
+
+
+def test_a_setting_with_another_objective_does_not_replicate(project, make):
+    (project.experiments / "toy/reported.yml").write_text(
+        "toy:train:\n  text: x\n  numbers: {opening_rate: 0.9}\n"
+    )
+    loss = {"objective": {"name": "loss", "value": 7.5, "goal": "min"}}
+    runs = [make(1, result=loss, lr=1), make(2, value=0.1, lr=2), make(3, result=loss, lr=3)]
+    catalog = render.Catalog(project, runs)
+    assert "**Not replicated**: train (1 of 1 reported numbers)" in catalog.finding("toy:train")
+    front = catalog.pages["runs_catalog.md"].partition("## Failures")[2]
+    assert "| toy:train | **10 %** [5.5, 17.4] | 90 % |" in front
 
 
 def test_a_setting_across_all_operations_or_in_one(project, make):
@@ -345,3 +372,33 @@ def test_a_malformed_interval_is_left_out(project, make, interval):
     page = render.Catalog(project, [run]).pages["catalog/toy.md"]
     assert "0.5" in page
     assert "interval" not in run.objective
+
+
+def test_runs_of_a_setting_with_another_objective_are_another_row(project, make):
+    """As where a script has been changed; its failed runs are with the new ones."""
+    (project.experiments / "toy/catalog.md.j2").write_text(
+        '{{ table("toy:train") }}\n\n{{ value("toy:train") }}'
+    )
+    new = {"objective": {"name": "steps", "value": 40, "goal": "min"}}
+    runs = [make(n, value=0.5, seed=n, lr=1) for n in (1, 2)]
+    runs += [make(n, result=new, seed=n, lr=1) for n in (3, 4, 5)]
+    runs.append(make(6, status="FAILED", seed=6, lr=1))
+    page = render.Catalog(project, runs).pages["catalog/toy.md"]
+    head, _, *shown = rows(page)[:4]
+    column = {name: place for place, name in enumerate(head)}
+    seen = [(row[column["value"]], row[column["runs"]]) for row in shown]
+    assert seen == [("50 % opening rate", "2"), ("40 steps", "3 of 4")]
+    assert "\n40 [40, 40] (3 seeds)\n" in page
+
+
+def test_a_value_is_of_all_seeds_of_the_declared_setting(project, make):
+    """Also where the Guild file declares a seed, and of runs with other threads, which change no result."""
+    guild_file = project.root / "experiments/toy/guild.yml"
+    train = "train: {main: src/toy.train, flags-import: all"
+    text = guild_file.read_text()
+    assert train in text
+    guild_file.write_text(text.replace(train, f"{train}, flags: {{lr: 1, seed: 1, threads: 1}}"))
+    runs = [make(n, value=0.5, lr=1, seed=n, threads=n) for n in (1, 2, 3)]
+    runs.append(make(4, value=0.9, lr=2, seed=4, threads=1))  # typed, of another series
+    catalog = render.Catalog(project, runs)
+    assert catalog.value("toy:train") == "50 % [44, 56] (3 seeds)"

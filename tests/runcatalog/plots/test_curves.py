@@ -181,6 +181,41 @@ def test_a_landscape_is_shaded_where_values_differ(other):
     assert ("shade:" in Landscape(None, trials).svg()) is (other == 0.4)
 
 
+def test_a_seed_that_ran_twice_is_drawn_once_and_runs_of_one_seed_are_not_called_seeds(
+    project, make
+):
+    (project.experiments / "toy" / "catalog.md.j2").write_text(
+        '{{ figure("curve", ["toy:train"], "rate") }}{{ figure("pooled", ["toy:train"], "rate", flags=[]) }}'
+        '{{ seed_points("points", ["toy:train"], {"x": "objective"}) }}'
+        '{{ heatmap("map", ["toy:train"], x="lr", y="seed") }}'
+    )
+    runs = [
+        make(n, value=n / 10, seed=seed, lr=lr).with_points({"rate": [(0, 0.0), (5, n / 10)]})
+        for n, (lr, seed) in enumerate([(1, 1), (1, 1), (1, 2), (2, 1), (2, 2)], 1)
+    ]
+    catalog = render.Catalog(project, runs)
+    assert catalog.pages
+    drawn = {path.stem: figure for path, figure in catalog.figures.items()}
+    for figure in drawn.values():
+        assert [run.id8[-1] for run in figure.runs] == ["2", "3", "4", "5"]
+    assert "of 2 seeds" in texts(drawn["curve"].svg())
+    assert "of 4 runs" in texts(drawn["pooled"].svg())  # of two settings with two seeds each
+
+
+def test_runs_of_two_operations_with_the_same_flags_are_both_drawn(project, make):
+    (project.experiments / "toy" / "catalog.md.j2").write_text(
+        '{{ figure("curve", ["toy:train", "toy:never"], "rate") }}'
+    )
+    runs = [
+        make(n, value=0.5, seed=1, lr=1, operation=operation).with_points({"rate": [(0, 0.0)]})
+        for n, operation in enumerate(["toy:train", "toy:never"], 1)
+    ]
+    catalog = render.Catalog(project, runs)
+    assert catalog.pages
+    (figure,) = catalog.figures.values()
+    assert len(figure.runs) == 2
+
+
 def test_a_learning_rate_is_not_in_per_cent():
     curve = [(0, 3e-4), (9, 0.0)]
     runs = [run(1, 0.5).with_points({"train/learning_rate": curve, "train/success_rate": curve})]

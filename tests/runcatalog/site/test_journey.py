@@ -207,13 +207,17 @@ def test_a_grid_of_two_flags_is_a_matrix(browser, site_of, make):
 
 def test_settings_with_other_objectives_are_named_with_their_values(browser, site_of, make):
     loss = {"objective": {"name": "loss", "value": 0.25, "goal": "min"}}
-    page = browser.open(
-        site_of([make(1, value=0.5), make(2, result=loss, lr=1)]), "#/compare/00000001,00000002"
-    )
+    runs = [make(1, value=0.5), make(2, result=loss, lr=1), make(3, result=loss)]
+    page = browser.open(site_of(runs), "#/compare/00000001,00000002")
     table = page.get_by_role("region", name="Settings, seeds together")
-    assert table.locator("thead").inner_text().split("\t")[2] == "mean"
-    rows = [row.split("\t")[2] for row in table.locator("tbody tr").all_inner_texts()]
-    assert sorted(rows) == ["0.25 loss", "50 % opening rate"]
+    for route in (
+        "#/compare/00000001,00000002",
+        "#/compare/00000001,00000003",
+    ):  # also of equal flags
+        browser.go(page, route)
+        assert table.locator("thead").inner_text().split("\t")[2] == "mean"
+        rows = [row.split("\t")[2] for row in table.locator("tbody tr").all_inner_texts()]
+        assert sorted(rows) == ["0.25 loss", "50 % opening rate"]
 
 
 def test_a_batch_of_many_runs_has_the_curves_of_its_best_settings(browser, site_of, make):
@@ -238,3 +242,18 @@ def test_a_batch_of_many_runs_has_the_curves_of_its_best_settings(browser, site_
     ids = ",".join(run.id8 for run in trials(1, 401))
     browser.go(page, f"#/compare/{ids}")
     assert "at most 20 settings and 400 runs are compared" in page.locator("main").inner_text()
+
+
+def test_flags_are_bold_where_their_value_is_not_the_declared_one(browser, site_of, project, make):
+    """A script reads the 1 of a Guild file as 1.0."""
+    guild_file = project.root / "experiments/toy/guild.yml"
+    train = "train: {main: src/toy.train, flags-import: all"
+    text = guild_file.read_text()
+    assert train in text
+    guild_file.write_text(
+        text.replace(train, f"{train}, flags: {{gamma: 1, decay: 0, video: yes}}")
+    )
+    run = make(1, value=0.5, gamma=1.0, decay=0.5, video=True)
+    page = browser.open(site_of([run]), f"#/run/{run.run}")
+    bold = page.get_by_role("region", name="Flags").locator("strong").all_inner_texts()
+    assert bold == ["decay", "0.5"]

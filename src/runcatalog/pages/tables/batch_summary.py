@@ -11,7 +11,6 @@ from runcatalog.analysis.groups import Group
 from runcatalog.analysis.searches import Comparison, Share
 from runcatalog.model import values
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
-from runcatalog.numbers import is_number
 from runcatalog.text import markdown, sentences
 
 MAX_GROUPS = 8
@@ -199,7 +198,7 @@ def _also(objective: dict[str, Any]) -> str:
 def _cluster_text(cluster: Sequence[RunRecord], names: Sequence[str], total: int) -> str:
     spans = []
     for name in names:
-        column = sorted((t.flags.get(name) for t in cluster), key=_by_text)
+        column = sorted((t.flags.get(name) for t in cluster), key=values.sort_key)
         shown = list(dict.fromkeys(map(markdown.flag_value, column)))
         span = shown[0] if len(shown) == 1 else f"{shown[0]}–{shown[-1]}"
         if len(shown) > 1 and any(isinstance(v, str) for v in column):
@@ -210,12 +209,6 @@ def _cluster_text(cluster: Sequence[RunRecord], names: Sequence[str], total: int
     shown = [sentences.value_text(objective, v) for v in (low, high)]
     reach = shown[0] if shown[0] == shown[1] else f"{shown[0]} to {shown[1]}"
     return f"best cluster ({len(cluster)} of {total}): {', '.join(spans)}: {reach}"
-
-
-def _by_text(value: Any) -> tuple[int, float, str]:
-    """Sort key: numbers by size, then text."""
-    numeric = is_number(value)
-    return (0, float(value), "") if numeric else (1, 0.0, str(value))
 
 
 def _origins(trials: Sequence[RunRecord]) -> str:

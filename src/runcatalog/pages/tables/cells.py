@@ -47,6 +47,8 @@ def _is_narrow(bounds: tuple[float, float] | None) -> bool:
 
 
 def _percent(rate: float, exact: bool) -> str:
+    if not math.isfinite(rate):
+        return markdown.number(rate)
     if exact and 0 <= rate <= 1 and round(100 * rate, 1) % 1:
         return f"{100 * rate:.1f}"
     return markdown.minus(str(math.floor(100 * rate + 0.5)))

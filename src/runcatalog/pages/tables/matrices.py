@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runcatalog.analysis import differences
+from runcatalog.analysis import differences, groups
 from runcatalog.model import values
-from runcatalog.model.run_record import FAILED, KILLED
+from runcatalog.model.run_record import FAILED, KILLED, NOT_OF_SETTING
 from runcatalog.numbers import is_number
 from runcatalog.pages.tables import cells, setting_table, settings
 from runcatalog.pages.tables.page_data import PageData
@@ -205,19 +205,23 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[str, st
 def pooled(data: PageData, operation: str) -> Setting | None:
     """Return the finished runs of an operation as declared, of each seed the newest; None without a result.
 
-    Runs with a flag that somebody typed are of another series.
+    Of several objectives the one of the newest run counts. Runs with a flag that somebody typed are of another series.
     """
     found = settings.settings(data, operation) if operation else []
     declared = data.operations[operation].flags if operation in data.operations else {}
     own = (m for s in found for m in s.finished if _is_as_declared(m.flags, declared))
     by_seed = {m.seed: m for m in cells.order(own)}
-    return Setting(operation, tuple(cells.order(by_seed.values()))) if by_seed else None
+    parts = settings.by_objective(cells.order(by_seed.values()))
+    newest = max(parts, key=lambda runs: groups.order(runs[-1]), default=None)
+    return Setting(operation, tuple(newest)) if newest else None
 
 
 def _is_as_declared(flags: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
     """Return whether flags have the values that their operation declares; lists of a batch count as any value."""
     single = {
-        n: values.parse_flag(v) for n, v in declared.items() if not isinstance(v, list | dict)
+        n: values.parse_flag(v)
+        for n, v in declared.items()
+        if n not in NOT_OF_SETTING and not isinstance(v, list | dict)
     }
     return all(flags.get(name, value) == value for name, value in single.items())
 

@@ -77,7 +77,8 @@ def _settings(data: PageData, operation: str) -> list[Setting]:
         if trials and not head.batch:
             batches[head.run] = head
     grouped, known = [], data.marked | data.by_id
-    for runs in groups.by_setting(members, known):
+    alike = (part for runs in groups.by_setting(members, known) for part in by_objective(runs))
+    for runs in alike:
         finished = [r for r in runs if r.status == FINISHED and r.objective]
         newest = {r.run for r in groups.without_repetitions(finished, known)}
         older = {r.run for r in finished} - newest
@@ -85,6 +86,19 @@ def _settings(data: PageData, operation: str) -> list[Setting]:
         of = dict.fromkeys(r.batch for r in kept if r.batch in batches)
         grouped.append(Setting(operation, kept, tuple(batches[b] for b in of), len(older)))
     return sorted(grouped, key=lambda setting: groups.order(setting.members[0]))
+
+
+def by_objective(runs: Sequence[RunRecord]) -> list[list[RunRecord]]:
+    """Return runs by the name of their objective, which a script may have changed, in order of their first ones.
+
+    Runs without a result are with the newest that has one.
+    """
+    names = [str(o["name"]) if r.status == FINISHED and (o := r.objective) else "" for r in runs]
+    newest = next(filter(None, reversed(names)), "")
+    parts: dict[str, list[RunRecord]] = {}
+    for run, name in zip(runs, names, strict=True):
+        parts.setdefault(name or newest, []).append(run)
+    return list(parts.values())
 
 
 def search_heads(data: PageData, operation: str) -> list[RunRecord]:

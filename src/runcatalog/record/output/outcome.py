@@ -138,7 +138,7 @@ def after(objective: Mapping[str, Any], escape: Callable[[str, int], str] = _as_
 
 def interval_text(objective: Mapping[str, Any], low: float, high: float) -> str:
     """Return " [86, 97]", in per cent for a rate."""
-    if objective.get("kind") == "rate":
+    if objective.get("kind") == "rate" and math.isfinite(low) and math.isfinite(high):
         return f" [{math.floor(100 * low + 0.5)}, {math.floor(100 * high + 0.5)}]"
     return f" [{numbers.number(low)}, {numbers.number(high)}]"
 

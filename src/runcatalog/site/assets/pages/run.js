@@ -197,7 +197,9 @@ const runPage = {
     const rows = [...runs.flagsOf(row)]
       .map(([name, text]) => {
         const usual = declared[name] ?? runPage.mostFrequent(others.map((each) => runs.flag(each, name)));
-        const differs = name !== "seed" && usual !== undefined && usual !== text;
+        // By value: a script reads the 1 of a Guild file as 1.0.
+        const differs =
+          name !== "seed" && usual !== undefined && columns.parseFlag(usual) !== columns.parseFlag(text);
         return { name, text, usual, differs };
       })
       .sort((a, b) => Number(b.differs) - Number(a.differs) || names.byCodePoint(a.name, b.name));

@@ -21,12 +21,29 @@ const settings = {
       if (!byPoint.has(key)) byPoint.set(key, []);
       byPoint.get(key).push(row);
     }
-    const found = [...byPoint.values()].map((members) => settings.summary(members, flags));
+    const parts = [...byPoint.values()].flatMap(settings.byObjective);
+    const found = parts.map((members) => settings.summary(members, flags));
     const sign = settings.isMinimized(rows) ? 1 : -1;
     const noValue = (setting) => Number(setting.mean === null);
     return found.sort(
       (a, b) => noValue(a) - noValue(b) || sign * (a.mean - b.mean) || settings.byFlags(a, b, flags),
     );
+  },
+
+  // Return runs by the name of their objective, which a script may have changed; those without a result are with the
+  // newest that has one.
+  byObjective(rows) {
+    const named = rows.map((row) =>
+      runs.status(row) === "FINISHED" ? runs.objective(row)?.name : undefined,
+    );
+    const newest = named.findLast((name) => name !== undefined);
+    const parts = new Map();
+    rows.forEach((row, i) => {
+      const name = named[i] ?? newest;
+      if (!parts.has(name)) parts.set(name, []);
+      parts.get(name).push(row);
+    });
+    return [...parts.values()];
   },
 
   summary(rows, flags) {
