@@ -270,3 +270,11 @@ def test_runs_without_the_value_that_a_table_is_sorted_by_are_at_its_end(browser
     }"""
     assert page.evaluate(order, "asc")[:3] == [1, 3, 4]
     assert page.evaluate(order, "desc")[:3] == [4, 3, 1]
+
+
+def test_a_query_that_waits_for_the_metrics_does_not_replace_a_later_one(browser, page_file):
+    page = browser.open(page_file, "#/runs")
+    page.evaluate("() => Promise.all([site.search('opening_rate>0.5'), site.search('lr=1e-2')])")
+    assert page.url.endswith("#/runs?lr%3D1e-2")
+    assert page.locator("#note").inner_text() == "1 of 10 runs and batches"
+    assert page.locator(".tabulator-row").count() == 1
