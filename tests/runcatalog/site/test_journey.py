@@ -257,3 +257,24 @@ def test_flags_are_bold_where_their_value_is_not_the_declared_one(browser, site_
     page = browser.open(site_of([run]), f"#/run/{run.run}")
     bold = page.get_by_role("region", name="Flags").locator("strong").all_inner_texts()
     assert bold == ["decay", "0.5"]
+
+
+def test_runs_without_the_value_that_a_table_is_sorted_by_are_at_its_end(browser, site_of, make):
+    runs = [
+        make(n, **({"lr": lr} if lr else {})) for n, lr in enumerate([0.5, None, 2, 10, None], 1)
+    ]
+    page = browser.open(site_of(runs), "#/runs?lr or not lr")
+    order = """direction => {
+      runTable.table.setSort("query0", direction);
+      return runTable.table.getRows("active").map((row) => Number(row.getData().run[7]));
+    }"""
+    assert page.evaluate(order, "asc")[:3] == [1, 3, 4]
+    assert page.evaluate(order, "desc")[:3] == [4, 3, 1]
+
+
+def test_a_query_that_waits_for_the_metrics_does_not_replace_a_later_one(browser, page_file):
+    page = browser.open(page_file, "#/runs")
+    page.evaluate("() => Promise.all([site.search('opening_rate>0.5'), site.search('lr=1e-2')])")
+    assert page.url.endswith("#/runs?lr%3D1e-2")
+    assert page.locator("#note").inner_text() == "1 of 10 runs and batches"
+    assert page.locator(".tabulator-row").count() == 1

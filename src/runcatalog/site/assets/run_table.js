@@ -218,14 +218,14 @@ const runTable = {
     return typeof value === "string" ? value : formats.number(value);
   },
 
-  // Return a sorter of Tabulator by the value of a queried name: numbers by size, then text.
+  // Return a sorter of Tabulator by the value of a queried name: numbers by size, then text. Runs without a value are at
+  // the bottom in both directions, as in the columns that Tabulator sorts itself.
   byValue(name) {
-    return (a, b, rowA, rowB) => {
-      const text = (row) => {
-        const value = names.value(row.getData().row, name);
-        return value === undefined ? undefined : String(value);
-      };
-      return settings.byValue(text(rowA), text(rowB));
+    return (a, b, rowA, rowB, column, direction) => {
+      const [first, second] = [rowA, rowB].map((row) => names.value(row.getData().row, name));
+      if ((first === undefined) !== (second === undefined))
+        return (first === undefined) === (direction === "asc") ? 1 : -1;
+      return first === undefined ? 0 : settings.byValue(String(first), String(second));
     };
   },
 

@@ -63,6 +63,7 @@ const runsPage = {
       field.setAttribute("aria-invalid", "true");
       return;
     }
+    if (text !== site.query()) return; // another one was typed while the metrics were loaded
     note.classList.remove("wrong");
     field.removeAttribute("aria-invalid");
     const withMarked =
