@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from runcatalog.analysis.headline_numbers import Number
+from runcatalog.analysis.headlines import Headline
 from runcatalog.model.errors import CatalogError
 from runcatalog.pages import front_page, render
 
@@ -245,3 +247,17 @@ def machine_rows(project, records):
     """Return machine, CPU, GPU and number of runs of each row of the machines."""
     rows = section(front(project, records), "Machines").split("\n| ")[3:]
     return [row.split(" | ")[:4] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("value", "bounds", "text"),
+    [
+        (0.999875, (0.9996, 0.99996), "99.99 % [99.96, 99.996]"),
+        (1.0, (0.963, 1.0), "100 % [96.3, 100]"),
+        (0.0002, (0.0, 0.0040), "0.02 % [0, 0.4]"),
+        (0.5, (0.25, 1 - 1e-12), "50 % [25, 100]"),
+    ],
+)
+def test_a_share_is_not_rounded_to_none_or_all(value, bounds, text):
+    headline = Headline("where", "toy", "own", "How often?", "toy:train", {}, unit="%")
+    assert front_page.number_text(headline, Number((), value, bounds)) == text
