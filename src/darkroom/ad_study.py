@@ -170,8 +170,8 @@ def summarise(
             ],
         },
         "summary": (
-            f"{with_interval(values, splits)} of the best return in episodes {last}, "
-            f"{scores.label_of(part)}, {len(values)} trainings; worst task of any "
+            f"{with_interval(values, *scores.interval_over_splits(values, splits))} of the best return in "
+            f"episodes {last}, {scores.label_of(part)}, {len(values)} trainings; worst task of any "
             f"{metrics[f'{part}/worst_of_all']:.2f}"
         ),
         "metrics": metrics,
@@ -228,10 +228,10 @@ def means_of(
             if key not in values:  # of other parts than the first
                 row.append("")
                 continue
+            low, high = scores.interval_over_splits(values[key], splits)
             if len(splits) > 1:
-                ends = map(float, scores.interval_over_splits(values[key], splits))
-                means |= zip((f"{part}/{key}_low", f"{part}/{key}_high"), ends, strict=True)
-            row.append(with_interval(values[key], splits))
+                means |= {f"{part}/{key}_low": float(low), f"{part}/{key}_high": float(high)}
+            row.append(with_interval(values[key], low, high))
         means[f"{part}/worst_of_all"] = float(values["worst"].min())
         row += [f"{values['worst'].min():.2f}", f"{100 * values['solved'].mean():.1f} %"]
         rows.append(row)
@@ -240,9 +240,8 @@ def means_of(
     return means, {"columns": columns, "rows": rows}
 
 
-def with_interval(values: np.ndarray, splits: np.ndarray) -> str:
-    """Return a mean over trainings as "0.978 [0.973, 0.983]"; arguments as :func:`scores.interval_over_splits`'s."""
-    low, high = scores.interval_over_splits(values, splits)
+def with_interval(values: np.ndarray, low: float, high: float) -> str:
+    """Return a mean over trainings as "0.978 [0.973, 0.983]"; a single training has no interval."""
     interval = f" [{low:.3f}, {high:.3f}]" if len(values) > 1 else ""
     return f"{values.mean():.3f}{interval}"
 

@@ -90,15 +90,7 @@ def _result(evaluations: dict[str, Evaluation], task: str, step: Any) -> dict[st
         key=lambda name: evaluations[name].opening_rate,
     )
     return {
-        "objective": {
-            "name": "opening_rate",
-            "value": evaluations[ALL].opening_rate,
-            "kind": "rate",
-            "count": len(evaluations[ALL].successes),
-            "goal": "max",
-            "at": step.updates,
-            "axis": "update",
-        },
+        "objective": evaluations[ALL].objective(step.updates),
         "summary": (
             f"opening rate {_text(evaluations[ALL])} with every parameter outside its training range, "
             f"{_text(evaluations[NONE])} inside; least with {worst} alone outside: {_text(evaluations[worst])}"

@@ -142,15 +142,7 @@ def main(config: Config) -> dict[str, Any]:
         run.log(metrics, update)
         return run.finish(
             {
-                "objective": {
-                    "name": "opening_rate",
-                    "value": evaluation.opening_rate,
-                    "kind": "rate",
-                    "count": len(evaluation.successes),
-                    "goal": "max",
-                    "at": update,
-                    "axis": "update",
-                },
+                "objective": evaluation.objective(update),
                 "metrics": metrics,
                 "env_steps": agent.num_timesteps,
                 "variant": {

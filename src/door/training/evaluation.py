@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,18 @@ class Evaluation:
     max_penetration: float
     contact_rate: float
     worlds: Sequence[World] = ()
+
+    def objective(self, update: int) -> dict[str, Any]:
+        """Return the opening rate after an update as the entry `objective` of a result."""
+        return {
+            "name": "opening_rate",
+            "value": self.opening_rate,
+            "kind": "rate",
+            "count": len(self.successes),
+            "goal": "max",
+            "at": update,
+            "axis": "update",
+        }
 
 
 def evaluate(

@@ -54,15 +54,7 @@ def finish(
     run.digest_weights(agent.tensors())
     return run.finish(
         {
-            "objective": {
-                "name": "opening_rate",
-                "value": evaluation.opening_rate,
-                "kind": "rate",
-                "count": len(evaluation.successes),
-                "goal": "max",
-                "at": update,
-                "axis": "update",
-            },
+            "objective": evaluation.objective(update),
             "metrics": metrics,
             "env_steps": trainer.steps,
             "task": config.task,
