@@ -351,7 +351,7 @@ def training(shell):
     started = []
 
     def start(go="never"):
-        process = subprocess.Popen(
+        process = prepared.Process(
             [prepared.python(), "train.py"],
             cwd=shell.root,
             env=shell.env | {"RECORD_MLFLOW": "off", "GO": str(shell.root / go)},

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import time
 
+import prepared
 import pytest
 
 RUN = """
@@ -143,7 +144,7 @@ def test_surplus_points_in_mlflow_stay_a_difference(shell):
 def test_a_checkpoint_is_checked_once_its_run_has_ended(shell):
     before = {*shell.root.glob("runs/*/checkpoints/0*/*")}
     (shell.root / "waits.py").write_text(RUN.replace("run.finish(", "input()\n    run.finish("))
-    with subprocess.Popen(
+    with prepared.Process(
         ["python", "waits.py"], cwd=shell.root, env=shell.env | {"RECORD_MLFLOW": "off"},
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     ) as process:  # fmt: skip
