@@ -101,6 +101,10 @@ def check_curves(run, lengths):
         ({"gamma": "0.9 1.5"}, r"--gamma: 1.5 is not in \[0, 1\]"),
         ({"lr": "fast"}, "--lr: 'fast' is no number"),
         ({"lr": " "}, "--lr: no value"),
+        (
+            {"algo": "vpg", "lr": "1e-3 0.001"},
+            "'vpg lr 1e-3' and 'vpg lr 0.001' are one configuration",
+        ),
         ({"reset": "never"}, "--reset: 'never'"),
         ({"normalise_returns": "maybe"}, "--normalise-returns: 'maybe'"),
     ],

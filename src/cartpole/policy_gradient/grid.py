@@ -37,7 +37,7 @@ def configurations(config: GridConfig) -> dict[str, PolicyGradientConfig]:
     """Return the grid's points by name, with the first seed.
 
     Raises:
-        UserError: A value is invalid or missing.
+        UserError: A value is invalid, missing, or given twice.
     """
     columns = [_values(name, getattr(config, name)) for name in DIMENSIONS]
     for name, column in zip(DIMENSIONS, columns, strict=True):
@@ -47,12 +47,15 @@ def configurations(config: GridConfig) -> dict[str, PolicyGradientConfig]:
     shared = {field.name: getattr(config, field.name) for field in fields(BudgetConfig)}
     shared.pop("resume")
     varied = [name for name, column in zip(DIMENSIONS, columns, strict=True) if len(column) > 1]
-    points = {}
+    names: dict[PolicyGradientConfig, str] = {}
     for words in itertools.product(*columns):
         point = dict(zip(DIMENSIONS, words, strict=True))
         values = {n: _number(n, w) if types[n] == "float" else w for n, w in point.items()}
-        points[_name(point, varied)] = PolicyGradientConfig(**shared, **values)
-    return points
+        name, configuration = _name(point, varied), PolicyGradientConfig(**shared, **values)
+        if configuration in names:
+            raise record.UserError(f"{names[configuration]!r} and {name!r} are one configuration")
+        names[configuration] = name
+    return {name: configuration for configuration, name in names.items()}
 
 
 def references(points: Mapping[str, PolicyGradientConfig]) -> dict[str, str]:
