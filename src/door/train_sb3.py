@@ -6,7 +6,7 @@ Observations and rewards are normalised as in its zoo (VecNormalize). A run that
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +72,7 @@ def main(config: Config) -> dict[str, Any]:
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
     import door  # noqa: F401 - registers the environment
-    from door.training.evaluation import TEST, VALIDATION, Evaluation, evaluate
+    from door.training.evaluation import VALIDATION, HeldOutWorlds, evaluate, validation_area
 
     def make() -> gymnasium.Env[Any, Any]:
         return gymnasium.make(
@@ -82,13 +82,13 @@ def main(config: Config) -> dict[str, Any]:
     def act(observations: np.ndarray) -> np.ndarray:
         return agent.predict(env.normalize_obs(observations), deterministic=True)[0]
 
-    def held_out(index: int) -> Evaluation:
-        return evaluate(
-            act, config.task, config.robot, seeds=run.seeds, start=config.start, index=index
-        )
-
     torch.set_num_threads(1)  # for small networks one thread is the fastest
-    with record.start(config, study="door") as run:
+    with (
+        record.start(config, study="door") as run,
+        HeldOutWorlds(
+            config.robot, seeds=run.seeds, start=config.start, index=VALIDATION
+        ) as validation_worlds,
+    ):
         tuned_flags.note(run, getattr(config, "_tuned", None))
         vector = DummyVecEnv([make] * config.num_envs)
         vector.seed(config.seed)
@@ -118,7 +118,7 @@ def main(config: Config) -> dict[str, Any]:
             count = min(interval, total - update)
             agent.learn(count * config.rollout, reset_num_timesteps=False)
             update += count
-            validation = held_out(VALIDATION)
+            validation = validation_worlds.evaluate(act, config.task)
             rates.append(validation.opening_rate)
             run.log(
                 {
@@ -129,13 +129,13 @@ def main(config: Config) -> dict[str, Any]:
                 update,
             )
             run.progress(update, total, "update")
-        evaluation = held_out(TEST)
+        evaluation = evaluate(act, config.task, config.robot, seeds=run.seeds, start=config.start)
         env.close()
         run.declare_evaluation("test", f"test worlds of {config.task}", contents=evaluation.worlds)
         run.digest_weights(agent.policy.state_dict())
         metrics = {
             "opening_rate": evaluation.opening_rate,
-            "validation_area": area(rates, -(-total // interval)),
+            "validation_area": validation_area(rates, math.ceil(total / interval)),
             "eval_episode_return": evaluation.episode_return,
             "max_penetration": evaluation.max_penetration,
         }
@@ -153,17 +153,6 @@ def main(config: Config) -> dict[str, Any]:
                 },
             }
         )
-
-
-def area(rates: Sequence[float], validations: int) -> float:
-    """Return the area under the validation curve [1]: 1 if all doors opened from the first validation on.
-
-    Args:
-        rates: Opening rates.
-        validations: How many the whole budget has; after an early stop the last rate stays.
-    """
-    padded = [*rates, *[rates[-1]] * (validations - len(rates))]
-    return float(np.mean(padded))
 
 
 if __name__ == "__main__":

@@ -267,18 +267,28 @@ def test_early_stopping_uses_the_validation_worlds_only(project, monkeypatch):
 
     asked, rates = [], iter([99, 90, 95, 96, 97])
 
-    def evaluate(*args, index, **kwargs):
+    def opened(count, index):
         asked.append(index)
-        assert "worlds" not in kwargs  # the default, 100
-        worlds = np.arange(100) < (50 if index == evaluation.TEST else next(rates))
+        worlds = np.arange(100) < count
         return Evaluation(float(worlds.mean()), worlds, worlds, 1.0, 0.0, 0.0, 1.0)
 
+    def evaluate(*args, index, **kwargs):
+        assert "worlds" not in kwargs  # the default, 100
+        return opened(50, index)
+
+    def validate(worlds, policy, task):
+        assert worlds._worlds == evaluation.WORLDS
+        return opened(next(rates), worlds._index)
+
     monkeypatch.setattr(trainer, "evaluate", evaluate)
+    monkeypatch.setattr(evaluation.HeldOutWorlds, "evaluate", validate)
     written = _train("ppo", project / "run", monkeypatch, eval_interval=1, stop_at=0.95,
                      env_steps=10 * 128)  # fmt: skip
     assert asked == [evaluation.VALIDATION] * 5 + [evaluation.TEST]
     assert written["result"]["objective"]["value"] == 0.5
     assert written["result"]["objective"]["at"] == 5
+    area = [0.99, 0.9, 0.95, 0.96, 0.97] + 5 * [0.97]  # of the ten validations of the budget
+    assert written["result"]["metrics"]["validation_area"] == pytest.approx(np.mean(area))
 
 
 def test_the_success_schedule_reduces_the_learning_rate(project, monkeypatch):
@@ -286,12 +296,12 @@ def test_the_success_schedule_reduces_the_learning_rate(project, monkeypatch):
 
     rates = iter([50, 90, 99, 0, 70])
 
-    def evaluate(*args, **kwargs):
-        worlds = np.arange(100) < next(rates, 0)
+    def validate(*args):
+        worlds = np.arange(100) < next(rates)
         return Evaluation(float(worlds.mean()), worlds, worlds, 1.0, 0.0, 0.0, 1.0)
 
     sizes = []
-    monkeypatch.setattr(trainer, "evaluate", evaluate)
+    monkeypatch.setattr(evaluation.HeldOutWorlds, "evaluate", validate)
     monkeypatch.setattr("rl.agent.PPOAgent.set_lr", lambda agent, fraction: sizes.append(fraction))
     _train("ppo", project / "run", monkeypatch, eval_interval=1, lr_schedule="success")
     assert sizes == pytest.approx([1.0, 0.5, 0.1])  # after the first three validations

@@ -46,8 +46,8 @@ def test_the_seed_determines_a_run_and_its_validations_are_recorded(train):
 
 
 def test_after_an_early_stop_the_last_rate_stays():
-    assert train_sb3.area([0.0, 0.5], 2) == 0.25
-    assert train_sb3.area([0.5, 1.0], 4) == pytest.approx(3.5 / 4)
+    assert evaluation.validation_area([0.0, 0.5], 2) == 0.25
+    assert evaluation.validation_area([0.5, 1.0], 4) == pytest.approx(3.5 / 4)
 
 
 def test_the_settings_are_those_of_our_training():

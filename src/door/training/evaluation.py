@@ -108,6 +108,7 @@ class HeldOutWorlds:
         seeds: The run's seeds.
         worlds: Number of worlds; fewer than 100 are the first of the 100.
         start: ``near`` or ``original``.
+        reward: Weights of the reward for ``episode_return``.
         threads: Simulator threads; no effect on the results.
         index: Set of worlds, as for ``evaluate``.
     """
@@ -119,22 +120,27 @@ class HeldOutWorlds:
         seeds: Seeds,
         worlds: int = WORLDS,
         start: str = "near",
+        reward: RewardConfig | None = None,
         threads: int = 2,
         index: int = 0,
     ) -> None:
         self._robot, self._seeds, self._worlds, self._start = robot, seeds, worlds, start
-        self._threads, self._index = threads, index
+        self._reward, self._threads, self._index = reward, threads, index
         self._envs: dict[str, DoorVecEnv] = {}
 
     def __enter__(self) -> HeldOutWorlds:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the environments."""
         for env in self._envs.values():
             env.close()
 
     def evaluate(self, policy: PolicyFn, task: str) -> Evaluation:
-        """Return the same evaluation as the function ``evaluate`` with the shaped reward, to the bit."""
+        """Return the same evaluation as the function ``evaluate``, to the bit."""
         env = self._envs.get(task)
         if env is None:
             env = self._envs[task] = DoorVecEnv(
@@ -143,6 +149,7 @@ class HeldOutWorlds:
                 self._worlds,
                 seeds=self._seeds,
                 threads=self._threads,
+                reward=self._reward,
                 start=self._start,
                 stagger=False,
                 held_out=True,
@@ -178,3 +185,13 @@ def run_trials(env: DoorVecEnv, policy: PolicyFn) -> Evaluation:
         contact_rate=float(contact.mean()),
         worlds=env.worlds,
     )
+
+
+def validation_area(rates: Sequence[float], validations: int) -> float:
+    """Return the area under the curve of validations [1]: 1 if all doors opened from the first one on.
+
+    Args:
+        rates: Opening rates of the validations before early stopping or the end.
+        validations: How many the whole budget has; after an early stop the last rate stays.
+    """
+    return float(np.mean([*rates, *[rates[-1]] * (validations - len(rates))]))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
-from door.training.evaluation import TEST
+from door.training.evaluation import validation_area
 from door.training.figures import learning_curve
 from door.training.trainer import DoorAgent, Trainer
 from door.training.tuned_flags import Tuned
@@ -34,7 +35,7 @@ def finish(
     run, config, update = trainer.run, trainer.config, trainer.update
     policy = agent.policy()
     trainer.save_policies(agent)
-    evaluation = trainer.evaluate(policy, TEST)
+    evaluation = trainer.evaluate(policy)
     run.declare_evaluation("test", f"test worlds of {config.task}", contents=evaluation.worlds)
     metrics = {
         "opening_rate": evaluation.opening_rate,
@@ -44,8 +45,12 @@ def finish(
         "eval_episode_return": evaluation.episode_return,
         "max_penetration": evaluation.max_penetration,
     }
+    if rates := [rate for at, _, rate in trainer.curve if at]:  # at 0, the policy of earlier tasks
+        metrics["validation_area"] = validation_area(
+            rates, math.ceil(trainer.total / config.eval_interval)
+        )
     for index, (task, old_policy) in enumerate(trainer.policies(agent)[:-1]):
-        rate = trainer.evaluate(old_policy, TEST, task).opening_rate
+        rate = trainer.evaluate(old_policy, task).opening_rate
         metrics[f"opening_rate/{index}_{task}"] = rate
     run.log(metrics, update)
     _draw(trainer, evaluation.opening_rate)

@@ -19,6 +19,7 @@ from door.env.reward import RewardConfig
 from door.training import snapshots
 from door.training.evaluation import (
     DECISIONS,
+    TEST,
     TRIAL,
     VALIDATION,
     Evaluation,
@@ -112,6 +113,14 @@ class Trainer:
             reward=self._reward,
             start=config.start,
         )
+        self._validation = HeldOutWorlds(
+            config.robot,
+            seeds=run.seeds,
+            start=config.start,
+            reward=self._reward,
+            threads=config.threads,
+            index=VALIDATION,
+        )
         self.shape = NetworkShape(self.env.obs_size, self.env.action_size, config.hidden())
         self._scaler = ReturnScaler(
             config.num_envs, config.gamma, enabled=config.reward_scale != "none"
@@ -129,6 +138,7 @@ class Trainer:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.env.close()
+        self._validation.close()
         if isinstance(error, NonFiniteError):
             raise record.NumericalError(self.update, error.tensor) from error
 
@@ -274,8 +284,8 @@ class Trainer:
         }
         self.run.checkpoint(self.update, agent.tensors(), state, 1 if last else 3)
 
-    def evaluate(self, policy: Policy, worlds: int, task: str = "") -> Evaluation:
-        """Evaluate a deterministic policy on 100 held-out worlds: set `TEST` or `VALIDATION`."""
+    def evaluate(self, policy: Policy, task: str = "") -> Evaluation:
+        """Evaluate a deterministic policy on the 100 test worlds of the run's task or of another one."""
         config = self.config
         return evaluate(
             policy,
@@ -285,7 +295,7 @@ class Trainer:
             start=config.start,
             reward=self._reward,
             threads=config.threads,
-            index=worlds,
+            index=TEST,
         )
 
     def save_policies(self, agent: DoorAgent) -> None:
@@ -298,7 +308,7 @@ class Trainer:
 
     def _validate(self, agent: DoorAgent) -> None:
         self.save_policies(agent)
-        evaluation = self.evaluate(agent.policy(), VALIDATION)
+        evaluation = self._validation.evaluate(agent.policy(), self.config.task)
         self.curve.append((self.update, self.steps, evaluation.opening_rate))
         self.run.log(
             {
