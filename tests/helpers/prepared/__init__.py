@@ -10,6 +10,7 @@ imports, of the interpreter or of a start uses those.
 import contextlib
 import os
 import shlex
+import socket
 import subprocess
 import sys
 import tempfile
@@ -115,6 +116,19 @@ def kill_all(top: subprocess.Popen, folder: Path) -> None:
     top.wait(60)
     _, alive = psutil.wait_procs(stopped, 60)
     assert not alive
+    _settle(folder, [each.pid for each in stopped])
+
+
+def _settle(folder: Path, pids: list[int]) -> None:
+    """Wait until no fork is left of callers that were killed, nor one that they had asked for shortly before."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as server:
+        server.connect(str(folder / "socket"))
+        server.shutdown(socket.SHUT_WR)
+        server.recv(1)  # its end: requests are taken in turn
+    until = time.monotonic() + 60
+    while any((folder / f"forked-for-{pid}").exists() for pid in pids):
+        assert time.monotonic() < until, "a fork outlives its caller"
+        time.sleep(0.005)
 
 
 def _started_by(pid: int, folder: Path) -> list[psutil.Process]:

@@ -6,8 +6,9 @@ import sqlite3
 import subprocess
 import time
 
-import prepared
 import pytest
+
+import prepared
 
 RUN = """
 import numpy as np
