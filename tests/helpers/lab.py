@@ -91,7 +91,7 @@ class Lab:
                 command, stdout=log, stderr=log, env=plain_environment() | env, cwd=root
             )
 
-    def wait(self, condition, seconds: float = 180):
+    def wait(self, condition, seconds: float = 500):
         """Wait until a condition holds; return what it returns."""
         end = time.monotonic() + seconds
         while not (value := condition()):
@@ -118,7 +118,7 @@ class Lab:
     def type(self, line: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run a line in the project's folder."""
         return subprocess.run(
-            line, shell=True, cwd=self.root, env=self.env | env, text=True, timeout=240,
+            line, shell=True, cwd=self.root, env=self.env | env, text=True, timeout=540,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 

@@ -127,7 +127,7 @@ class Project:
 
     def run(self, *arguments: str, code: int = 0) -> str:
         process = self.start(*arguments)
-        output, _ = process.communicate(timeout=240)
+        output, _ = process.communicate(timeout=540)
         assert process.returncode == code, output
         return output
 
@@ -161,7 +161,7 @@ def result(batch: Path) -> dict:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 500
     while not condition():
         assert time.monotonic() < deadline, "nothing happened"
         time.sleep(0.02)

@@ -70,7 +70,7 @@ def test_a_ready_database_is_opened_without_waiting(tmp_path):
     with locked(tmp_path / "mlflow.db.lock"):
         code = f"{OPEN_AND_WRITE}\nprint('written')"
         command = [prepared.python(), "-c", code, uri]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=50)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert done.stdout == "written\n"
 
 

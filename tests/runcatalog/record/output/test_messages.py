@@ -53,7 +53,7 @@ def test_a_further_metric_of_none_is_left_out_as_in_the_catalog(also):
 
 def printed(toy, *flags, env=None):
     process = toy.start(*flags, env=env)
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate(timeout=500)
     return process.returncode, output, errors
 
 
