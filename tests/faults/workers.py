@@ -40,8 +40,7 @@ from runcatalog.record.lifecycle.status import last_session  # noqa: E402
 UPDATES, PAUSE = 30, 0.2
 CUTS, DATABASE_KILLS = 3, 3
 AWAY = 3.0  # s at most for which a worker or database stays dead
-LOST, LEASE = 5, 10  # s, settings of the engine
-CUT = 2 * LOST  # s for which a link is cut
+CUT = 10  # s for which a link is cut: twice `lost_after` of the engine
 NETWORK = "10.213.77"
 
 
@@ -140,11 +139,8 @@ class Storm:
 
     def _set_engine(self):
         path = self.lab.settings.file
-        text = path.read_text().replace("lease: 4", f"lease: {LEASE}")
-        text = text.replace("lost_after: 1", f"lost_after: {LOST}")
         if self.namespaces:
-            text = text.replace("127.0.0.1", f"{NETWORK}.1")
-        path.write_text(text)
+            path.write_text(path.read_text().replace("127.0.0.1", f"{NETWORK}.1"))
         self.lab.read_settings()
 
     def start(self, name):

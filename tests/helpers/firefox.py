@@ -15,7 +15,7 @@ from websockets.sync.client import connect
 
 # Its path; None without one.
 FIREFOX = os.environ.get("FIREFOX") or shutil.which("firefox-esr") or shutil.which("firefox")
-PATIENCE = 60  # s for an answer
+PATIENCE = 240  # s for an answer
 
 
 class Firefox:

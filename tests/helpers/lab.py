@@ -7,7 +7,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import prepared
+from mlflow_server import free_port
 from runcatalog.cluster import certificates, engines, serve
 from runcatalog.cluster.dask_engine import DaskEngine
 
@@ -46,10 +46,7 @@ class Lab:
         self._bin = self._prepared or REAL
         self._process = prepared.Process if self._prepared else subprocess.Popen
         shutil.copytree(HERE / "project", root, ignore=shutil.ignore_patterns("__pycache__"))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        text = (HERE / "engines.yml").read_text().replace("PORT", str(port))
+        text = (HERE / "engines.yml").read_text().replace("PORT", str(free_port()))
         (root / "experiments/engines.yml").write_text(text)
         self.home = root.with_name(f"{root.name}-home")
         self.home.mkdir()
@@ -94,7 +91,7 @@ class Lab:
                 command, stdout=log, stderr=log, env=plain_environment() | env, cwd=root
             )
 
-    def wait(self, condition, seconds: float = 180):
+    def wait(self, condition, seconds: float = 500):
         """Wait until a condition holds; return what it returns."""
         end = time.monotonic() + seconds
         while not (value := condition()):
@@ -121,7 +118,7 @@ class Lab:
     def type(self, line: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run a line in the project's folder."""
         return subprocess.run(
-            line, shell=True, cwd=self.root, env=self.env | env, text=True, timeout=240,
+            line, shell=True, cwd=self.root, env=self.env | env, text=True, timeout=540,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
@@ -157,14 +154,17 @@ class Lab:
 
         def started(run: Path) -> int:
             path = run / ".guild/attrs/initialized"
-            return int(path.read_text() or 0) if path.exists() else 0
+            try:
+                return int(path.read_text() or 0)
+            except FileNotFoundError:  # not written yet, or of a batch that Guild has removed
+                return 0
 
         return sorted((self.home / "runs").glob("*"), key=started)
 
     def kill(self, name: str) -> None:
         """Kill a process of the lab at once."""
         self.processes[name].send_signal(signal.SIGKILL)
-        self.processes[name].wait(30)
+        self.processes[name].wait(120)
 
     def close(self) -> None:
         """End all processes."""
@@ -173,4 +173,4 @@ class Lab:
                 os.kill(state["pid"], signal.SIGCONT)
             process.send_signal(signal.SIGTERM)
         for process in self.processes.values():
-            process.wait(60)
+            process.wait(120)

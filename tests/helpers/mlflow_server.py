@@ -8,12 +8,17 @@ import urllib.request
 
 import prepared
 
+_RESERVED = []  # sockets
+
 
 def free_port():
-    """Return a port that nothing listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+    """Return a port that nothing listens on, and that the system gives to nobody else while this process lives."""
+    reserved = socket.socket()
+    # Bound so, and not listening, it lets a server listen there, which is bound in the same way.
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    _RESERVED.append(reserved)
+    return reserved.getsockname()[1]
 
 
 @contextlib.contextmanager

@@ -141,7 +141,7 @@ class Slurm:
         """Run a command of Slurm; return what it prints."""
         command = [shutil.which(program, path=PATH), *options]
         done = subprocess.run(
-            command, env=env | self.environment, text=True, capture_output=True, timeout=60, **more
+            command, env=env | self.environment, text=True, capture_output=True, timeout=240, **more
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"{' '.join(map(str, command))}: {done.stdout}{done.stderr}")
@@ -152,7 +152,7 @@ class Slurm:
         shown = self.run("scontrol", "show", "job", job, "--oneliner")
         return dict(word.partition("=")[::2] for word in shown.split())["JobState"]
 
-    def wait(self, condition, what, seconds=60.0):
+    def wait(self, condition, what, seconds=240.0):
         """Wait until a condition holds; return what it returns."""
         end = time.monotonic() + seconds
         while not (value := condition()):
@@ -170,4 +170,4 @@ class Slurm:
         for process in reversed(self._nodes.values()):
             process.send_signal(signal.SIGTERM)
         for process in self._nodes.values():
-            process.wait(30)
+            process.wait(120)

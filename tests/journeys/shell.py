@@ -1,5 +1,6 @@
 """Types what a user types, in a copy of the project with a Guild home and an MLflow of its own."""
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -124,7 +125,11 @@ class Project:
     @property
     def runs(self) -> list[Path]:
         """Run directories, oldest first."""
-        return sorted((self.root / ".guild/runs").glob("*"), key=lambda path: path.stat().st_ctime)
+        changed = {}
+        for path in (self.root / ".guild/runs").glob("*"):
+            with contextlib.suppress(FileNotFoundError):  # Guild removes a batch that has ended
+                changed[path] = path.stat().st_ctime_ns
+        return sorted(changed, key=changed.__getitem__)
 
     def runs_of(self, operation: str) -> list[Path]:
         """Directories of an operation's runs that have begun, oldest first; the name is without its model's."""

@@ -197,7 +197,7 @@ def group(tmp_path_factory):
 
 def wait_until(condition):
     """Waits for a condition, and fails if it never comes."""
-    limit = time.monotonic() + 120
+    limit = time.monotonic() + 500
     while not condition():
         assert time.monotonic() < limit, "waited in vain"
         time.sleep(0.02)
@@ -221,7 +221,7 @@ def _end_all(group, stack):
         wait_until(lambda case=case: group.trains(case))
         end(group, case)
     for case, process in group.processes.items():
-        process.wait(timeout=120)
+        process.wait(timeout=500)
         group.find()
         with contextlib.suppress(FileNotFoundError, TypeError):  # the training outlives guild run
             wait_until(lambda c=case: process_state(group.pid(c))[0] in ("", "Z"))
@@ -288,7 +288,7 @@ def test_times_stay_right_when_the_clock_is_set(group):
         assert 0 <= record["wall_seconds"] < 1800
         assert 0 <= result["ended"] - result["started"] < 1_800_000
         assert record["wall_seconds"] == pytest.approx(
-            (result["ended"] - result["started"]) / 1000, abs=60
+            (result["ended"] - result["started"]) / 1000, abs=600
         )  # what comes before the first session is no part of it
 
 

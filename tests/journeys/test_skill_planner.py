@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ import pytest
 
 import prepared
 from journeys.shell import Project
+from mlflow_server import free_port
 
 ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # `catalog sync` sends; senders are in test_guild.py
 RECORDS = ("skills",)
@@ -34,9 +34,7 @@ def model(project: Project) -> Path:
 @pytest.fixture(scope="module")
 def url(project: Project, model: Path) -> Iterator[str]:
     """`transformers serve`, as docs/skills.md has it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = Path(sys.executable).with_name("transformers")
     server = prepared.Process(
         [prepared.python(), command, "serve", str(model), "--port", str(port), "--device", "cpu"],
@@ -55,7 +53,7 @@ def url(project: Project, model: Path) -> Iterator[str]:
             time.sleep(0.2)
     yield address
     server.send_signal(signal.SIGKILL)
-    server.wait(60)
+    server.wait(240)
 
 
 def test_the_model_that_is_served_is_what_plans(project: Project, model: Path, url: str) -> None:

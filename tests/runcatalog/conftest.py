@@ -94,7 +94,7 @@ class Shell:
             cwd=self.root,
             env=self.env | env,
             text=True,
-            timeout=240,
+            timeout=540,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -156,7 +156,7 @@ def shell(shell_in, tmp_path: Path) -> Shell:
 def wait_until():
     """Return a function that waits for a condition, and fails after a time limit."""
 
-    def wait(condition, seconds=240):
+    def wait(condition, seconds=500):
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, "waited in vain"

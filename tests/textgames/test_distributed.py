@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import socket
 import subprocess
 import time
 from contextlib import suppress
@@ -15,6 +14,7 @@ import torch
 from tests.textgames import sharded_learner
 
 import prepared
+from mlflow_server import free_port
 from runcatalog.record import UserError
 from textgames.models import distributed
 
@@ -32,13 +32,10 @@ def run_ranks(function, *arguments):
     """Call a function in two ranks, as a launcher such as torchrun starts them; return their exit codes."""
     name = function.__name__
     code = f"from tests.textgames import sharded_learner as s; s.{name}(*{arguments!r})"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     both = environment() | {
         "WORLD_SIZE": "2",
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        "MASTER_PORT": str(free_port()),
     }
     ranks = [
         prepared.Process(
@@ -147,7 +144,7 @@ def test_a_run_ends_with_its_second_process_and_resumes_bit_equal(tmp_path, whol
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.01)
         other.kill()
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=300)
     assert process.returncode != 0
     assert "process 1 of the run ended with -9" in errors
     assert (tmp_path / "output").read_text().count("update 0 of 4") == 1  # rank 0 alone prints
@@ -171,5 +168,5 @@ def test_the_second_process_ends_with_the_first(tmp_path):
     assert process.stdout.readline() == "joined\n"
     process.kill()
     process.communicate()
-    psutil.wait_procs([other], timeout=30)
+    psutil.wait_procs([other], timeout=240)
     assert not other.is_running()

@@ -33,7 +33,7 @@ def run(folder: Path, *command: str, **variables: str) -> tuple[int, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     return done.returncode, done.stdout
 

@@ -42,7 +42,8 @@ def test_a_sweep_in_a_browser(tmp_path: Path):
         TOOL.open_view(page, address, overview.path)
         assert shown(page) == [f"lr_opt_pull {sweep.batch[:8]}"]
         page.locator(".ag-row button").first.click()
-        page.get_by_role("link", name=sorted(sweep.names)[0], exact=True).wait_for()
+        for name in sweep.names:
+            page.get_by_role("link", name=name, exact=True).wait_for()
         assert shown(page)[0] == f"lr_opt_pull {sweep.batch[:8]}"
         assert set(shown(page)[1:]) == sweep.names
 

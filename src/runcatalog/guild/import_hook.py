@@ -188,8 +188,25 @@ def _read_all_numbers(summary: ModuleType) -> None:
     ]
 
 
+_ID = re.compile("[0-9a-f]{8,32}")  # the beginning of a run's id
+
+
+def _keep_ids(flag_util: ModuleType) -> None:
+    """Let the beginning of a run's id stay text: Guild reads 12e34567 as infinity, and 01234567 without its zero."""
+    fix = flag_util._fix_surprising_number
+
+    @functools.wraps(fix)
+    def number_or_id(value: Any, text: str) -> Any:
+        if type(value) in (int, float) and _ID.fullmatch(text) and str(value) != text:
+            return text
+        return fix(value, text)
+
+    flag_util._fix_surprising_number = number_or_id
+
+
 _CHANGES: dict[str, Callable[[ModuleType], None]] = {
     "guild.batch_util": _label_trials,
+    "guild.flag_util": _keep_ids,
     "guild.op": _change_op,
     "guild.resolver": _change_resolver,
     "guild.run": _change_runs,

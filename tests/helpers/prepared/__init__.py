@@ -10,6 +10,7 @@ imports, of the interpreter or of a start uses those.
 import contextlib
 import os
 import shlex
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ FOLDER = (
     "PREPARED_COMMANDS"  # environment variable that names the folder to all processes of a session
 )
 COMMANDS = ("python", "guild", "catalog", "mlflow")
+PATIENCE = 240.0  # s to wait for the end of what was killed, on a busy machine
 
 
 def serve(python: Path, *packages: str) -> tuple[subprocess.Popen[bytes], Path]:
@@ -70,7 +72,7 @@ def start() -> subprocess.Popen[bytes] | None:
 def stop(server: subprocess.Popen[bytes]) -> None:
     """End a server and its forks."""
     server.stdin.close()
-    server.wait(60)
+    server.wait(PATIENCE)
 
 
 def folder() -> Path:
@@ -88,10 +90,10 @@ class Process(subprocess.Popen):
 
     def wait(self, timeout: float | None = None) -> int:
         code = super().wait(timeout)
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE
         while (folder().parent / f"forked-for-{self.pid}").exists():
             if time.monotonic() > until:
-                raise subprocess.TimeoutExpired(self.args, 60)
+                raise subprocess.TimeoutExpired(self.args, PATIENCE)
             time.sleep(0.005)
         return code
 
@@ -112,9 +114,22 @@ def kill_all(top: subprocess.Popen, folder: Path) -> None:
     for each in stopped:
         with contextlib.suppress(psutil.NoSuchProcess):
             each.kill()
-    top.wait(60)
-    _, alive = psutil.wait_procs(stopped, 60)
+    top.wait(PATIENCE)
+    _, alive = psutil.wait_procs(stopped, PATIENCE)
     assert not alive
+    _settle(folder, [each.pid for each in stopped])
+
+
+def _settle(folder: Path, pids: list[int]) -> None:
+    """Wait until no fork is left of callers that were killed, nor one that they had asked for shortly before."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as server:
+        server.connect(str(folder / "socket"))
+        server.shutdown(socket.SHUT_WR)
+        server.recv(1)  # its end: requests are taken in turn
+    until = time.monotonic() + PATIENCE
+    while any((folder / f"forked-for-{pid}").exists() for pid in pids):
+        assert time.monotonic() < until, "a fork outlives its caller"
+        time.sleep(0.005)
 
 
 def _started_by(pid: int, folder: Path) -> list[psutil.Process]:

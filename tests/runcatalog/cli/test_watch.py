@@ -311,7 +311,7 @@ class Terminal:
         os.close(inner)
         self.outer, self.text = outer, ""
 
-    def read_until(self, pattern, seconds=60.0):
+    def read_until(self, pattern, seconds=240.0):
         end = time.monotonic() + seconds
         while not re.search(pattern, self.text):
             assert time.monotonic() < end, f"no {pattern!r} in {self.text!r}"
@@ -457,7 +457,7 @@ def test_guilds_batches_and_their_trials(shell):
         text=True,
     )
     try:
-        text, end = "", time.monotonic() + 200
+        text, end = "", time.monotonic() + 240
         while not re.search(r"toy:slow  .*lr=0\.001.* 100 %.*opening_rate", text):
             assert batch.poll() is None
             assert time.monotonic() < end, text
@@ -468,7 +468,7 @@ def test_guilds_batches_and_their_trials(shell):
         shell.inside("sync")
     finally:
         (shell.root / "go").touch()
-        output, _ = batch.communicate(timeout=200)
+        output, _ = batch.communicate(timeout=240)
     assert batch.returncode == 0
     assert shell.inside("watch").startswith("nothing is running")
     shell.inside("sync")

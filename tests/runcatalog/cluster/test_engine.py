@@ -40,7 +40,7 @@ def job(tmp_path):
     return make
 
 
-def until(engine, place, job, condition, seconds=30):
+def until(engine, place, job, condition, seconds=240):
     """Looks at a run until a condition holds; returns the look."""
     end = time.monotonic() + seconds
     while not condition(look := engine.poll(place, job.run, job.attempt)):
@@ -100,7 +100,7 @@ def start_again(lab, name, *options):
     """Starts a worker whose name is in use; returns its last line."""
     command = [sys.executable, "-m", "runcatalog.cluster.serve", lab.root, "lab", name, "1"]
     done = subprocess.run(
-        [*command, *options], env=plain_environment(), text=True, capture_output=True, timeout=120
+        [*command, *options], env=plain_environment(), text=True, capture_output=True, timeout=240
     )
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
@@ -132,12 +132,13 @@ def test_a_lease_that_is_not_renewed_ends_an_attempt(lab, engine, job):
     sent = job(
         "import time; open('pid', 'w').write(str(__import__('os').getpid())); time.sleep(600)"
     )
-    short = DaskEngine(replace(lab.settings, lease=0.3))
+    # Longer than a start takes on a busy machine, shorter than the pauses between the looks.
+    short = DaskEngine(replace(lab.settings, lease=2.0))
     place = short.submit(sent)
     short.close()
-    look = until(engine, place, sent, lambda look: look.code is not None or time.sleep(1))
+    look = until(engine, place, sent, lambda look: look.code is not None or time.sleep(4))
     assert look.code == -signal.SIGTERM
-    assert "silent for 0.3 s" in look.reason
+    assert "silent for 2 s" in look.reason
     engine.release(place, sent.run, 1)
 
 
@@ -146,7 +147,7 @@ def test_a_stale_attempt_is_refused(lab, engine, job):
     place = engine.submit(first)
     one = DaskEngine(replace(lab.settings, needs=Needs(machine=place.machine, disk=0)))
     second = job("print('second')", run=first.run, attempt=2)
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while not isinstance(again := one.submit(second), Place):  # while the first is ending
         assert time.monotonic() < end, again
         time.sleep(0.1)
@@ -174,7 +175,7 @@ def test_a_suspended_worker_is_lost_and_its_runs_end_when_it_continues(lab, engi
             engine.poll(place, sent.run, 1)
     finally:
         process.resume()
-    trial.wait(60)  # its lease is over
+    trial.wait(240)  # its lease is over
     engine.release(place, sent.run, 1)
 
 
@@ -255,22 +256,26 @@ def test_the_longest_waiting_submitter_is_notified_first_of_a_free_slot(lab, eng
     patient.close()
     lab.wait(lambda: all(worker["running"] for worker in engine.workers()))
     assert "busy or drained" in engine.submit(sent[2])
-    notified = []
+    notified, connected = [], threading.Event()
 
     def wait(name):
         waiting = DaskEngine(lab.settings)
-        waiting.wait(120)
+        waiting.workers()
+        connected.set()
+        waiting.wait(500)
         notified.append(name)
         waiting.close()
 
     threads = [threading.Thread(target=wait, args=(name,)) for name in ("first", "second")]
     for thread in threads:
         thread.start()
-        time.sleep(2)  # so that the first one is known there before the second
+        assert connected.wait(240)
+        connected.clear()
+        time.sleep(1)  # the first one is known there before the second has connected
     assert notified == []
     for number, place in enumerate(slots):
         engine.stop(place, sent[number].run, 1, signal.SIGKILL)
-        threads[number].join(60)
+        threads[number].join(240)
         assert notified == ["first", "second"][: number + 1]
         until(engine, place, sent[number], lambda look: look.code is not None)
         engine.release(place, sent[number].run, 1)
@@ -287,13 +292,10 @@ def test_a_signal_ends_the_wait_for_a_slot(lab):
     before = signal.signal(signal.SIGUSR2, note)
     try:
         threading.Timer(1, os.kill, (os.getpid(), signal.SIGUSR2)).start()
-        begin = time.monotonic()
-        waiting.wait(300)
+        waiting.wait(3600)  # longer than a test may take
         assert handled == [signal.SIGUSR2]
-        assert time.monotonic() - begin < 290  # not because the time was over
         waiting.wake()
-        waiting.wait(300)  # a signal that came before counts for the next wait
-        assert time.monotonic() - begin < 290
+        waiting.wait(3600)  # a signal that came before counts for the next wait
     finally:
         signal.signal(signal.SIGUSR2, before)
     assert waiting.workers() is not None  # the scheduler is still reached

@@ -96,7 +96,7 @@ def test_a_machine_whose_gpu_fails_drains_itself_and_the_run_goes_to_another(nin
     running = nine.background("guild run small:train updates=3 -y", ENGINE="big")
     nine.wait(lambda: BROKEN in engine.workers()[-1]["drained"])
     engine.drain(places["gpu8"], "")
-    out, _ = running.communicate(timeout=120)
+    out, _ = running.communicate(timeout=240)
     assert running.returncode == 0, out
     machines = json.loads((nine.runs[-1] / ".guild/engine.json").read_text())["machines"]
     assert machines == [{"attempt": 1, "machine": "gpu8"}]

@@ -85,9 +85,10 @@ def test_only_a_run_that_is_not_resumed_automatically_prints_how_to_resume_it(la
     lost = next(w["name"] for w in engine.workers() if w["running"])
     lab.processes[lost].send_signal(signal.SIGTERM)
     lab.wait(lambda: session(2))
+    lab.processes[lost].wait(240)  # until then its folder and name are in use
     lab.start(lost)
     lab.good(f"guild stop {run.name} -y")
-    lines = lines_of(lab, running.communicate(timeout=120)[0])
+    lines = lines_of(lab, running.communicate(timeout=240)[0])
     assert sum(line.startswith(f"run {run.name[:8]} stopped (SIGTERM)") for line in lines) == 2
     hints = [line for line in lines if "to continue it" in line]
     command = f"ENGINE=lab guild run --restart {run.name[:8]} -y"

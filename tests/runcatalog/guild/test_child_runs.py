@@ -5,7 +5,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -77,11 +76,9 @@ def test_runs_start_after_those_they_require(tmp_path):
 
 
 def test_a_failed_run_stops_the_others(tmp_path):
-    runs = planned(tmp_path, a={"code": 3}, b={"seconds": 60.0})
-    begun = time.monotonic()
+    runs = planned(tmp_path, a={"code": 3}, b={"seconds": 3600.0})  # longer than a test may take
     with pytest.raises(RunFailed, match="a: m:a, run a, ended with status 3"):
         child_runs.run_all(runs, 2, lambda text: None, lambda count: None)
-    assert time.monotonic() - begun < 50
     assert not runs["b"].finished
 
 

@@ -200,3 +200,18 @@ def test_a_flag_that_may_change_is_kept_by_a_restart(study):
     (run,) = home(study).iterdir()
     study(f"guild run --restart {run.name} steps=3 -y")
     assert GuildRun(run.name, str(run)).flags["steps"] == 3
+
+
+@pytest.mark.parametrize("begin", ["12e34567", "01234567"])
+def test_a_required_run_is_named_by_the_beginning_of_its_id_also_where_that_is_a_number(
+    study, begin
+):
+    study("guild run study:make -y")
+    (made,) = home(study).iterdir()
+    run = made.rename(made.with_name(begin.ljust(32, "a")))
+    (run / ".guild/attrs/id").write_text(run.name)
+    study("guild run study:make -y")  # a newer one
+    before = run_ids(study)
+    study(f"guild run study:use weights={begin} -y")
+    (use,) = run_ids(study) - before
+    assert (home(study) / use / "checkpoints").resolve() == run / "checkpoints"

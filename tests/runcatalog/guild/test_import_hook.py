@@ -6,8 +6,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from runcatalog.guild.compat import flag_util, var
 from runcatalog.guild.compat import run as guild_run
-from runcatalog.guild.compat import var
 
 OPERATION = "guildfile:/nowhere '' toy train"
 
@@ -36,6 +38,18 @@ def test_a_run_that_is_restarted_has_an_operation_all_the_time(tmp_path):
         writer.kill()
         writer.join()
     assert read == {OPERATION}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *[("12e34567", "12e34567"), ("01234567", "01234567"), (f"1e{'0' * 30}", f"1e{'0' * 30}")],
+        *[("12345678", 12345678), ("1e-3", 1e-3), ("1e3", 1e3), ("0.00000001", 1e-8), ("007", 7)],
+    ],
+)
+def test_the_beginning_of_a_runs_id_is_no_number(text, value):
+    """One id in sixty is like that, and pages print commands such as `expert=12e34567`."""
+    assert flag_util.decode_flag_val(text) == value
 
 
 def test_guild_lists_the_runs_beside_damaged_ones(tmp_path):

@@ -63,7 +63,7 @@ class Toy:
     def run(self, *flags, env=None, wrapper=()):
         """Run the script to its end; return (exit code, standard error)."""
         process = self.start(*flags, env=env, wrapper=wrapper)
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=500)
         return process.returncode, errors
 
     def lines(self):

@@ -29,7 +29,7 @@ def test_killed_and_restarted_runs_end_bit_equal(toys, wait_until, seed, kills):
     uri = f"sqlite:///{toy.directory.parent}/mlflow.db"
     goals = sorted(chance.sample(range(1, 100), kills))
     for goal in goals:
-        process = toy.start(*flags, "--pause", 0.01)
+        process = toy.start(*flags, "--pause", 0.01, "--hold", 110)  # it never ends by itself
         # Two lines an update; what a restart repeats is not written again.
         wait_until(lambda goal=goal: toy.lines() >= 2 * goal)
         process.kill()
@@ -54,10 +54,10 @@ def test_a_warned_run_saves_a_checkpoint_ends_and_resumes_bit_equal(toys, wait_u
     calm, toy = toys("calm"), toys("warned")
     flags = ["--updates", 200, "--every", 10**6]  # no checkpoint is due but for the warning
     assert calm.run(*flags)[0] == 0
-    process = toy.start(*flags, "--pause", 0.01)
+    process = toy.start(*flags, "--pause", 0.1)  # long enough to be warned in time
     wait_until(lambda: toy.lines() > 20)
     process.send_signal(signal.SIGUSR1)
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
     assert process.returncode == -signal.SIGUSR1
     assert list((toy.directory / "checkpoints").glob("0*"))
     ends_table.check("queue's warning with checkpoints", *status_of(toy.directory)[:2])

@@ -26,6 +26,9 @@ class Config(record.Config):
     updates: int = record.option(20, "number of updates", low=1, resumable=True)
     every: int = record.option(4, "updates between checkpoints; 0: none", low=0, resumable=True)
     pause: float = record.option(0.0, "seconds between updates", low=0, resumable=True)
+    hold: int = record.option(
+        0, "update before which it waits to be killed; 0: none", low=0, resumable=True
+    )
     end: str = record.option("finish", "how it ends", choices=ENDS, resumable=True)
     jump: float = record.option(0.0, "seconds by which the clock is set halfway", resumable=True)
     cgroup: str = record.option("", "cgroup to enter first", resumable=True)
@@ -43,6 +46,8 @@ def main(config):
             weights, first = checkpoint.tensors["weights"].numpy(), checkpoint.step + 1
             generator.bit_generator.state = checkpoint.state["generator"]
         for update in range(first, config.updates + 1):
+            if update == config.hold:
+                time.sleep(10**6)
             weights = weights + config.lr * generator.normal(size=config.te_dim)
             loss = float(np.square(weights).sum())
             run.log({"loss": loss, "noise": generator.normal()}, step=update)

@@ -35,7 +35,7 @@ class Browser:
         context = self._chromium.new_context(
             viewport={"width": width, "height": height}, color_scheme=theme
         )
-        context.set_default_timeout(30_000)
+        context.set_default_timeout(240_000)
         page = context.new_page()
         page.on("request", lambda request: self._note(request.url))
         page.on("pageerror", lambda error: self.errors.append(str(error)))

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 
 import pytest
@@ -157,21 +156,20 @@ def test_files_outside_of_a_run_are_not_published(tmp_path, make):
     assert found == {record.run: [directory / "first.png", directory / "pics/own.png"]}
 
 
-def test_a_watched_page_shows_a_run_of_this_machine_as_it_ends(browser, shell, records):
+def test_a_watched_page_shows_a_run_of_this_machine_as_it_ends(browser, shell, records, wait_until):
     write_all(records, shell.root / "experiments/records")
     shell.new_mlflow(shell.root / "mlflow.db")
     command = [sys.executable, "-m", "runcatalog.cli.main", "site", "--watch", "0.2"]
-    watching = subprocess.Popen(
-        command, cwd=shell.root, env=shell.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        # Ctrl-C is ignored where the tests run in the background.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+    log = shell.root.parent / "watching.log"
+    with log.open("w") as output:
+        watching = subprocess.Popen(
+            command, cwd=shell.root, env=shell.env, stdout=output, stderr=subprocess.STDOUT,
+            # Ctrl-C is ignored where the tests run in the background.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )  # fmt: skip
     try:
         page_file = shell.root / "site/index.html"
-        until = time.monotonic() + 60
-        while not (page_file.parent / "data/version.js").exists():
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        wait_until((page_file.parent / "data/version.js").exists)
         page = browser.open(page_file, "#/runs")
         assert page.locator("#note").inner_text().startswith("3 of 3")
         shell("guild run toy:train updates=3 seed=7 -y")
@@ -179,12 +177,14 @@ def test_a_watched_page_shows_a_run_of_this_machine_as_it_ends(browser, shell, r
         page.wait_for_function("document.getElementById('note')?.textContent.startsWith('4 of 4')")
         row = page.locator(".tabulator-row", has_text="local").filter(has_text="finished")
         row.wait_for()
+        wait_until(lambda: "4 runs and batches, 0 running" in log.read_text())  # after the page
         os.kill(watching.pid, signal.SIGINT)
-        printed = watching.communicate(timeout=60)[0]
+        watching.wait(240)
     finally:
         watching.kill()
+        watching.wait()
+    printed = log.read_text()
     assert "Ctrl-C ends this" in printed
-    assert "4 runs and batches, 0 running" in printed
     assert "Traceback" not in printed
     # Without --local, the site is of the committed records again.
     assert "of 3 runs" in shell.catalog("site")

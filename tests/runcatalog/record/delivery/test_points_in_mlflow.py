@@ -9,7 +9,7 @@ import pytest
 
 from runcatalog import record
 from runcatalog.record.delivery.publish import publish
-from runcatalog.record.journal.files import read_json
+from runcatalog.record.journal.files import locked, read_json
 from runcatalog.record.journal.metrics import read_points
 
 
@@ -103,10 +103,12 @@ def test_the_sender_notices_that_the_database_was_replaced(project, toy, wait_un
         "--updates", 10**6, "--every", 0, "--pause", 0.02, env={"RECORD_MLFLOW": "on"}
     )
     wait_until(offset)
-    copy_database(database, project / "backup.db")
-    with sqlite3.connect(project / "backup.db") as backup:
-        backup.execute("DELETE FROM metrics WHERE step > 1")
-    shutil.move(project / "backup.db", database)
+    # Not while it writes: the journal of its transaction would be taken for one of the other database.
+    with locked(state.with_name("mlflow.lock"), timeout=240):
+        copy_database(database, project / "backup.db")
+        with sqlite3.connect(project / "backup.db") as backup:
+            backup.execute("DELETE FROM metrics WHERE step > 1")
+        shutil.move(project / "backup.db", database)
     os.kill(process.pid, signal.SIGTERM)
     process.communicate()
     run_id = next(iter(read_json(state).values()))["run"]

@@ -208,9 +208,12 @@ def test_who_comes_before_the_sender_waits_until_it_has_found_the_run_of_mlflow_
     client = MlflowClient(uri)
     created = client.create_run("0").info.run_id
     environment = {"MLFLOW_RUN_ID": created, "RECORD_MLFLOW": "on"}
-    assert toy.run("--updates", 2, env=environment)[0] == 0  # its sender is still importing MLflow
-    with pytest.raises(RunIsBusy):
-        publish(toy.directory, patience=0.0)
+    with contextlib.closing(sqlite3.connect(project / "mlflow.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")  # its sender has to wait
+        assert toy.run("--updates", 2, env=environment)[0] == 0
+        with pytest.raises(RunIsBusy):
+            publish(toy.directory, client=client, patience=0.0)
+        other.execute("ROLLBACK")
     assert publish(toy.directory).mlflow_run_id == created
     experiments = [e.experiment_id for e in client.search_experiments()]
     (run,) = client.search_runs(experiments)
@@ -375,7 +378,9 @@ def test_a_database_whose_creation_is_killed_is_created_again(tmp_path: Path) ->
     """MLflow creates its tables in many steps; the real ones run here, so that a kill can interrupt them."""
     code = "import sys; from runcatalog.record.delivery import mlflow_client; mlflow_client.connect(sys.argv[1])"
     path = tmp_path / "mlflow.db"
-    with subprocess.Popen([sys.executable, "-c", code, f"sqlite:///{path}"]) as process:
+    command = [sys.executable, "-c", code, f"sqlite:///{path}"]
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}  # without a ready one
+    with subprocess.Popen(command, env=environment) as process:
         while not (new := path.with_name("mlflow.db.new")).exists() or not new.stat().st_size:
             assert process.poll() is None
             time.sleep(0.001)

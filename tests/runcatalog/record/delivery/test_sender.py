@@ -41,7 +41,7 @@ def test_a_project_whose_folder_mlflow_cannot_name_is_trained_in_all_the_same(
     toy_process = toy.start(
         "--updates", 3, "--every", 0, env={"PROJECT_DIR": str(project), "RECORD_MLFLOW": ""}
     )
-    output, errors = toy_process.communicate(timeout=120)
+    output, errors = toy_process.communicate(timeout=500)
     assert (toy_process.returncode, errors) == (0, "")
     assert "not sent yet: " in output
     assert "MLflow reads '%20'" in output

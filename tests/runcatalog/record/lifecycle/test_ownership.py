@@ -48,8 +48,8 @@ def content(directory):
 
 def test_a_suspended_training_that_was_continued_elsewhere_writes_nothing(toy, wait_until):
     toy.python = sys.executable
-    first = toy.start("--updates", 150, "--every", 0, "--pause", 0.02)
-    wait_until(lambda: toy.lines() > 60)
+    first = toy.start("--updates", 150, "--every", 0, "--pause", 0.1)
+    wait_until(lambda: toy.lines() > 20)  # long before its end, which it would not be woken from
     wait_until(lambda: _suspended(first, toy.directory))
     age_heartbeat(toy.directory, 17)
     assert status_of(toy.directory).status == "RUNNING"  # by this machine's clock
@@ -57,7 +57,7 @@ def test_a_suspended_training_that_was_continued_elsewhere_writes_nothing(toy, w
     assert toy.run("--updates", 150, "--every", 0, wrapper=wrapper) == (0, "")
     before = content(toy.directory)
     first.send_signal(signal.SIGCONT)
-    _, errors = first.communicate(timeout=60)
+    _, errors = first.communicate(timeout=240)
     assert first.returncode == 2
     assert errors.count("\n") == 1
     assert "this run was continued by another process (pid " in errors
@@ -161,7 +161,7 @@ def test_a_training_whose_directory_was_deleted_stops(toy, wait_until, every):
     process = toy.start("--updates", 10**6, "--every", every, "--pause", 0.01)
     wait_until(lambda: toy.lines() > 20)
     wait_until(lambda: _deleted(toy.directory))
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=240)
     assert process.returncode == 2
     assert errors.count("\n") == 1
     assert f"{toy.directory}: its directory was deleted while it ran" in errors

@@ -73,7 +73,7 @@ def test_signals(toy, wait_until, number, case):
     wait_until(lambda: toy.lines() > 100)
     assert status_of(toy.directory) == ("RUNNING", "", None)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=240)
     assert process.returncode == -number
     ends_table.check(case, *ended(toy))
     assert errors == ""

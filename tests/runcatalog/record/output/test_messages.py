@@ -6,13 +6,13 @@ import pty
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from mlflow_server import free_port
 from runcatalog.model.record_files import read_all
 from runcatalog.model.run_record import RunRecord
 from runcatalog.numbers import count
@@ -53,7 +53,7 @@ def test_a_further_metric_of_none_is_left_out_as_in_the_catalog(also):
 
 def printed(toy, *flags, env=None):
     process = toy.start(*flags, env=env)
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate(timeout=500)
     return process.returncode, output, errors
 
 
@@ -75,7 +75,7 @@ def test_what_is_printed_after_a_signal_continues_the_run(toy, wait_until):
     process = toy.start("--updates", 10**6, "--every", 5, "--pause", 0.01)
     wait_until(lambda: toy.lines() > 40)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=240)
     assert re.search(r"run \w{8} stopped \(Ctrl-C\)", output)
     step, line = re.search(r"to continue it from the checkpoint at (\d+): (.*)", output).groups()
     assert (toy.directory / "checkpoints" / f"{int(step):08d}").is_dir()
@@ -88,15 +88,13 @@ def test_what_is_printed_after_a_signal_continues_the_run(toy, wait_until):
 
 
 def test_an_unreachable_mlflow_is_reported_once(toy, wait_until):
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        uri = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    uri = f"http://127.0.0.1:{free_port()}"
     env = {"RECORD_MLFLOW": "on", "MLFLOW_TRACKING_URI": uri}
     process = toy.start("--updates", 10**6, "--every", 0, "--pause", 0.01, env=env)
     log = toy.directory / "journal" / "sender.log"
     wait_until(lambda: log.exists() and log.stat().st_size > 0)
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=240)
     (line,) = [line for line in output.splitlines() if "not sent yet" in line]
     assert uri in line
     assert "`catalog sync` sends the run later" in line
