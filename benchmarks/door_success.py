@@ -1,11 +1,10 @@
 """Seconds until a policy opens 97 % of the lever's validation doors, ours and stable-baselines3's PPO.
 
 Same reward, doors and network, and in both the same 100 validation doors after every 20,480 decisions, whose time
-counts. Both are measured twice. With the settings of `ppo:train`: the peer (`ppo:sb3`) has our rollout (32 x 64
-decisions), minibatch, epochs and optimiser's settings. And each with the settings that a search of its own chose on
-another seed, with the same number of trials and decisions (`ppo:area_search`, `ppo:sb3_search`). What differs: ours
-begins every rollout with new doors and clips the critic's loss; the peer plays whole episodes, and its critic's loss is
-not clipped. The peer normalises observations and rewards as its zoo does (VecNormalize), and has its quickest vector of
+counts. The peer (`ppo:sb3`) is measured twice: with our rollout (32 x 64 decisions), minibatch, epochs and optimiser's
+settings, and with those that a search of its own chose (`ppo:sb3_search`, on another seed). What differs: ours begins
+every rollout with new doors and clips the critic's loss; the peer plays whole episodes, and its critic's loss is not
+clipped. The peer normalises observations and rewards as its zoo does (VecNormalize), and has its quickest vector of
 environments here (DummyVecEnv). A turn is one seed. A training that does not get there within the budget counts with
 all of its time.
 """
