@@ -7,10 +7,13 @@ import statistics
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from runcatalog.model.errors import CatalogError
 from runcatalog.pages import findings, render
-from runcatalog.pages.tables import settings
-from runcatalog.pages.tables.cells import WIDEST, interval
+from runcatalog.pages.tables import batch_summary, settings
+from runcatalog.pages.tables.cells import WIDEST, interval, interval_of, mean_text
 from runcatalog.text import sentences
 
 ROOT = Path(__file__).parents[3]
@@ -402,3 +405,32 @@ def test_a_value_is_of_all_seeds_of_the_declared_setting(project, make):
     runs.append(make(4, value=0.9, lr=2, seed=4, threads=1))  # typed, of another series
     catalog = render.Catalog(project, runs)
     assert catalog.value("toy:train") == "50 % [44, 56] (3 seeds)"
+
+
+@given(st.lists(st.floats(0.985, 1.0), min_size=2, max_size=5))
+def test_only_a_rate_of_exactly_0_or_1_is_shown_as_0_or_100(rates):
+    """In a row with a narrow interval 99.988 % was 100 %."""
+    objectives = [{"name": "x", "kind": "rate", "value": rate} for rate in rates]
+    mean = statistics.mean(rates)
+    low, high = interval_of(objectives)
+    ends = interval(objectives).strip("[]").split(", ")
+    for value, text in (
+        (mean, mean_text(objectives).removesuffix(" %")),
+        (low, ends[0]),
+        (high, ends[1]),
+    ):
+        if high - low < 0.02 and value < 1 - 1e-7:
+            assert float(text) < 100
+            assert float(text) == pytest.approx(100 * value, abs=0.05)
+
+
+def test_a_stated_interval_has_the_value_that_its_cell_has_rounded(project, make):
+    (project.experiments / "toy" / "catalog.md.j2").write_text('{{ table(["toy:train"]) }}')
+    (project.experiments / "toy" / "reported.yml").write_text(
+        'interval: {"toy:train": "none :: reach"}'
+    )
+    objective = {"name": "survival", "value": 0.99988, "kind": "rate", "count": 24000}
+    table = {"columns": ["who", "reach"], "rows": [["none", "100.0 % [100.0, 100.0]"]]}
+    run = make(1, result={"objective": objective, "table": table})
+    page = render.Catalog(project, [run]).pages["catalog/toy.md"]
+    assert "| 99.99 % | [99.99, 100] |" in page
