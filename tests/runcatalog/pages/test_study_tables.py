@@ -434,3 +434,24 @@ def test_a_stated_interval_has_the_value_that_its_cell_has_rounded(project, make
     run = make(1, result={"objective": objective, "table": table})
     page = render.Catalog(project, [run]).pages["catalog/toy.md"]
     assert "| 99.99 % | [99.99, 100] |" in page
+
+
+def test_a_diverged_run_does_not_make_another_the_best(project, make):
+    """Of two values with a seed each, where one ended in NaN, the other was distinguishable from all others."""
+    runs = [make(n, value=value, seed=1, lr=n) for n, value in enumerate((0.9, math.nan), 1)]
+    catalog = render.Catalog(project, runs)
+    assert "**" not in catalog.sweep("toy:train", "lr")
+    assert "undetermined" in catalog.finding("toy:train", "lr")
+
+
+def test_values_of_different_objectives_are_not_compared(project, make):
+    def run(number, name, value, lr):
+        objective = {"name": name, "value": value, "kind": "mean"}
+        return make(number, seed=number, lr=lr, batch="b" * 32, result={"objective": objective})
+
+    runs = [run(n, "rate", 0.5 + n / 100, 0.1) for n in range(1, 4)]
+    runs += [run(n, "length", 500 + n, 0.2) for n in range(4, 7)]
+    assert "best" not in (cell := batch_summary.summary(None, runs))
+    assert "rate 0.52" in cell
+    assert "length 505" in cell
+    assert "**" not in render.Catalog(project, runs).sweep("toy:train", "lr")
