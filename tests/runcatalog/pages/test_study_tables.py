@@ -455,3 +455,25 @@ def test_values_of_different_objectives_are_not_compared(project, make):
     assert "rate 0.52" in cell
     assert "length 505" in cell
     assert "**" not in render.Catalog(project, runs).sweep("toy:train", "lr")
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e-2, 1.0, 100.0, 1e4])
+def test_a_difference_has_two_digits_at_least(project, make, scale):
+    """A difference of 0.008 [0.006, 0.01] was 0.0 [0.0, 0.0]."""
+    cells = ["{} [{}, {}]".format(*(scale * n for n in row)) for row in ((5, 4, 6), (9, 8, 10))]
+    table = {"columns": ["who", "median"], "rows": [["a", cells[0]], ["b", cells[1]]]}
+    run = make(1, result={"table": table, "objective": {"name": "x", "value": 1}})
+    shown = render.Catalog(project, [run]).difference("toy:train", "b", "a", "median")
+    value, low, high = (
+        float(number.replace(",", "").replace("−", "-"))
+        for number in re.findall(r"[−\d.,]*\d", shown)
+    )
+    assert value == pytest.approx(4 * scale, rel=0.05)
+    assert low == pytest.approx((4 - math.sqrt(2)) * scale, rel=0.05)
+    assert high == pytest.approx((4 + math.sqrt(2)) * scale, rel=0.05)
+
+
+def test_a_series_with_more_steps_than_tasks_is_refused(project):
+    """The result of a step without a task stood in the column of another number."""
+    with pytest.raises(CatalogError, match="series 'a': more steps than tasks, 1"):
+        render.Catalog(project, []).series([{"name": "a", "steps": ["x", "y"]}], ["pull"])
