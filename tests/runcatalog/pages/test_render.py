@@ -530,3 +530,13 @@ def test_studies_whose_pages_would_have_one_name_are_refused(project, make):
     runs[1] = make(2, study="a_runs", operation="a_runs:train", value=0.5)
     with pytest.raises(CatalogError, match="a_runs"):
         render.Catalog(project, runs).pages  # noqa: B018
+
+def test_a_study_that_no_record_can_name_is_refused(project):
+    """Its page had 0 runs, since a record's study had a hyphen for the space, and links with a space."""
+    path = project.experiments / "toy" / "guild.yml"
+    folder = project.experiments / "my toy"
+    path.parent.rename(folder)
+    for content in ("- include: [experiments/my toy/guild.yml]", ""):
+        (project.root / "guild.yml").write_text(content)
+        with pytest.raises(CatalogError, match="my toy: the name of a study is of letters"):
+            joined(render.Catalog(project, []))
