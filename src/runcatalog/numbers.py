@@ -59,6 +59,16 @@ def percent(rate: float) -> str:
     return minus(str(whole))
 
 
+def share(rate: float) -> str:
+    """Return a rate in tenths of a per cent; with more digits, up to five, where it would seem to be 0 or 1."""
+    if not math.isfinite(rate):
+        return number(rate)
+    digits = 1
+    while digits < 5 and 0 < rate < 1 and round(100 * rate, digits) in (0, 100):
+        digits += 1
+    return minus(f"{100 * rate:.{digits}f}".rstrip("0").rstrip("."))
+
+
 def duration(seconds: float) -> str:
     """Return "42 s", "8 min 51 s", "3 h 5 min" or "2 d 4 h"."""
     whole = round(seconds)

@@ -17,17 +17,22 @@ def best(settings: Sequence[Objectives]) -> tuple[int, list[int]]:
     """Return the index of the setting with the best mean, and those of the settings that are indistinguishable from it.
 
     Args:
-        settings: Objectives of the seeds of every setting; one without objectives is left out.
+        settings: Objectives of the seeds of every setting; one without objectives is left out, and one whose objective
+            is not that of the first.
 
     Returns:
         (index, others): the setting is best only where `others` is empty; index is -1 without any objective.
     """
-    means = {i: statistics.mean([o["value"] for o in s]) for i, s in enumerate(settings) if s}
+    compared = next((s[0] for s in settings if s), {})
+    means = {
+        i: statistics.mean([o["value"] for o in s])
+        for i, s in enumerate(settings)
+        if s and s[0].get("name") == compared.get("name")
+    }
     means = {i: mean for i, mean in means.items() if math.isfinite(mean)}
     if not means:
         return -1, []
-    goal = next(s for s in settings if s)[0].get("goal", "max")
-    sign = 1 if goal == "min" else -1
+    sign = 1 if compared.get("goal", "max") == "min" else -1
     first = min(means, key=lambda i: (sign * means[i], i))
     return first, [i for i in means if i != first and not differ(settings[first], settings[i])]
 

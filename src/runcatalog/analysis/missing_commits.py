@@ -16,7 +16,7 @@ _HEADER = "# Commits of records that are not in the history of HEAD; written by 
 def listed(project: Project) -> frozenset[str]:
     """Return the commits of the list; none without the file."""
     try:
-        content = _path(project).read_text(encoding="utf-8")
+        content = _path(project).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return frozenset()
     return frozenset(re.findall(r"^[0-9a-f]{40,64}$", content, re.MULTILINE))

@@ -123,6 +123,7 @@ class Ranking:
         again: Number of runs left out because the same seed, or a script without a seed and with the same result, ran
             again with the same flags.
         marked: Number of runs left out because they are superseded or retracted.
+        other: Number of runs left out because they finished with another objective.
     """
 
     operation: str
@@ -131,6 +132,7 @@ class Ranking:
     empty: list[Group]
     again: int
     marked: int = 0
+    other: int = 0
 
     @property
     def runs(self) -> list[RunRecord]:
@@ -164,7 +166,8 @@ def rank(
     """
     stored, known, marked = _of_operation(reader, operation)
     measure = _measure(operation, stored, metric, goal)
-    single = [s for s in stored if not _is_batch(s.record)]
+    runs = [s for s in stored if not _is_batch(s.record)]
+    single = [s for s in runs if not _has_other_objective(s.record, measure)]
     records = [s.record for s in single]
     metric_values = _metric_values(reader, single, measure)
     kept = grouping.without_repetitions(records, known)
@@ -175,7 +178,7 @@ def rank(
             if objective and record.status == FINISHED and math.isfinite(objective["value"]):
                 group.scored.append((objective, record))
     ranking = _ranked(operation, measure, groups, len(records) - len(kept))
-    return replace(ranking, marked=marked)
+    return replace(ranking, marked=marked, other=len(runs) - len(single))
 
 
 def _by_flags(records: Sequence[RunRecord], names: Sequence[str]) -> list[Group]:
@@ -290,6 +293,14 @@ def _metric_values(
         for run, curve in curves.items()
         if curve
     }
+
+
+def _has_other_objective(record: RunRecord, measure: Measure) -> bool:
+    """Return whether a run finished with an objective other than that by which runs are compared."""
+    objective = record.objective if record.status == FINISHED else None
+    if objective is None or measure.kind != "objective":
+        return False
+    return bool(objective["name"] != measure.name)
 
 
 def _objective(record: RunRecord, measure: Measure, value: float | None) -> dict[str, Any] | None:
@@ -458,6 +469,7 @@ def _counts(ranking: Ranking) -> str:
         (sum(run.status == RUNNING for run in runs), "running"),
         (ranking.again, f"left out because {_again(runs)} ran again"),
         (ranking.marked, "superseded or retracted"),
+        (ranking.other, "left out with another objective"),
     ):
         if count:
             parts.append(f"{count} {word}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runcatalog.analysis import differences, paired
-from runcatalog.model import statistics
+from runcatalog.model import statistics, values
 from runcatalog.model.run_record import RunRecord
 from runcatalog.numbers import is_number
 from runcatalog.text import sentences
@@ -51,7 +52,11 @@ def values_of(run: RunRecord, name: str) -> list[float]:
     candidates.append(sentences.further(objective).get(name, {}).get("value"))
     if name in ("env_steps", "wall_seconds"):
         candidates.append(getattr(run, name))
-    return [float(number) for number in candidates if is_number(number)]
+    numbers = []
+    for number in filter(is_number, candidates):
+        with contextlib.suppress(ValueError):  # an integer that no float can hold
+            numbers.append(values.number(number))
+    return numbers
 
 
 def cell(run: RunRecord, name: str) -> list[float]:

@@ -15,7 +15,7 @@ _SETTINGS = """\
 
 # The project's name: MLflow's experiment, the folder of its records, the heading of its page. With this line it is the
 # same in every clone; without it, it is the folder's name.
-name: {name}
+name: "{name}"
 
 # The objective of operations that declare no `objective:` in guild.yml: {{maximize: SCALAR}} or {{minimize: SCALAR}}.
 # The script prints the scalar as `SCALAR: 0.9`, or writes it for TensorBoard.
@@ -62,7 +62,8 @@ def init(options: argparse.Namespace) -> int:
             continue
         exists = path.is_file()
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
+        with path.open("a", encoding="utf-8") as file:
+            file.write(content)
         print(f"{'added' if exists else 'wrote':6} {shown}")
     print(_next(operations))
     return 0
@@ -83,14 +84,14 @@ def _template(project: Project, operations: list[Operation]) -> str:
 
 
 def _ignored(path: Path) -> str | None:
-    """Return the content of .gitignore with the missing lines; None if no line is missing."""
-    before = path.read_text(encoding="utf-8") if path.is_file() else ""
+    """Return what to append to .gitignore, the missing lines; None if no line is missing."""
+    before = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     present = {line.strip().strip("/") for line in before.splitlines()}
     missing = [line for line in _IGNORED if line.strip("/") not in present]
     if not missing:
         return None
     gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
-    return before + gap + "\n".join([_IGNORE_HEAD, *missing]) + "\n"
+    return gap + "\n".join([_IGNORE_HEAD, *missing]) + "\n"
 
 
 def _next(operations: list[Operation]) -> str:

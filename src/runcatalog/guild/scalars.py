@@ -56,10 +56,15 @@ def stamp(files: Sequence[Path], directory: Path) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16] if parts else ""
 
 
-def points(directory: Path, files: Sequence[Path]) -> dict[str, list[Point]]:
+def points(directory: Path, files: Sequence[Path], needed: str = "") -> dict[str, list[Point]]:
     """Return the points by scalar, sorted by step; the last value of a step counts, as in `guild compare`.
 
-    The values of a scalar without steps are numbered from 0.
+    The values of a scalar without steps are numbered from 0. Of very many scalars the first by name are kept.
+
+    Args:
+        directory: The run's directory.
+        files: Its event files.
+        needed: A scalar that is always kept, such as the objective.
 
     Raises:
         CatalogError: The files are too large.
@@ -73,7 +78,8 @@ def points(directory: Path, files: Sequence[Path]) -> dict[str, list[Point]]:
         for name, step, value in _events(path):
             logged.setdefault(prefix + name, []).append((step, value))
     by_scalar = {}
-    for name in sorted(logged)[:_MAX_METRICS]:
+    objective = find(needed, list(logged))
+    for name in sorted(sorted(logged, key=lambda name: (name != objective, name))[:_MAX_METRICS]):
         values = logged[name]
         if len(values) > 1 and all(step == 0 for step, _ in values):
             by_scalar[name] = [(number, value) for number, (_, value) in enumerate(values)]

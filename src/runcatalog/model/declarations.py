@@ -92,7 +92,8 @@ def operations(path: Path) -> list[Declared]:
                 )
             if isinstance(defaults, dict):
                 declared = {**defaults, **declared}
-            if "$include" in (declared.get("flags") or {}):
+            flags = declared.get("flags")
+            if isinstance(flags, dict) and "$include" in flags:
                 declared = {**declared, "flags": _with_includes(declared, "flags", file, items, ())}
             full_name = f"{model}:{name}" if model else str(name)
             operations_.append(Declared(full_name, declared, file))

@@ -14,6 +14,7 @@ from typing import Any
 from runcatalog.model import declarations
 from runcatalog.model.declarations import GUILD_FILE, load_yaml
 from runcatalog.model.errors import CatalogError
+from runcatalog.record.provenance.machine import Machine, inventory
 
 CATALOG_FILE = "runs_catalog.md"
 LOCAL_FILE = "runs_local.md"  # ignored by git; includes the runs that are not exported
@@ -71,16 +72,6 @@ class Operation:
         """Return the unit of a metric: of its name, else of the first pattern that matches; "" without one."""
         patterns = (p for p in self.units if fnmatchcase(metric, p))
         return self.units.get(metric) or self.units.get(next(patterns, ""), "")
-
-
-@dataclass(frozen=True)
-class Machine:
-    """A machine of the inventory (experiments/machines.yml)."""
-
-    name: str
-    host: str = ""
-    gpu: str = ""
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -205,8 +196,14 @@ class Project:
         return sorted(set(names))
 
     def templates(self) -> list[Path]:
-        """Return the studies' templates, in the order of guild.yml's includes, then by name."""
+        """Return the studies' templates, in the order of guild.yml's includes, then by name.
+
+        Raises:
+            CatalogError: A study has a name that no record can have.
+        """
         templates = sorted(self.experiments.glob("*/catalog.md.j2"))
+        for path in templates:
+            _check_study(path.parent)
         files = [path.resolve().parent for path in declarations.included(self.root / GUILD_FILE)]
         return sorted(templates, key=lambda p: (_index(files, p.resolve().parent), p.parent.name))
 
@@ -219,7 +216,8 @@ class Project:
         """Return the operations that the root's guild.yml and its included files declare, by name.
 
         Raises:
-            CatalogError: A file is not a Guild file, or an objective is neither a scalar nor {maximize: SCALAR}.
+            CatalogError: A file is not a Guild file, an objective is neither a scalar nor {maximize: SCALAR}, or no
+                record can have the name of a study.
         """
         path = self.root / GUILD_FILE
         by_name: dict[str, Operation] = {}
@@ -233,7 +231,7 @@ class Project:
                 str(body.get("main") or ""),
                 _flags(body.get("flags")),
                 _resources(body.get("requires")),
-                tuple(c for c in body.get("compare") or () if isinstance(c, str)),
+                tuple(_columns(declared)),
                 _declared_objective(declared) or self.objective,
                 _units(body.get("units")),
             )
@@ -241,7 +239,10 @@ class Project:
 
     def _study_of_file(self, path: Path) -> str:
         folder = path.parent
-        return folder.name if folder.parent == self.experiments.resolve() else self.name
+        if folder.parent != self.experiments.resolve():
+            return self.name
+        _check_study(folder)
+        return folder.name
 
     def operation_of_script(self, script: str, study: str) -> str:
         """Return the first operation that a study declares for a script, else the script's name.
@@ -255,20 +256,16 @@ class Project:
         return script
 
     def machines(self) -> list[Machine]:
-        """Return the inventory of experiments/machines.yml; empty without the file."""
+        """Return the inventory of experiments/machines.yml; empty without the file.
+
+        Raises:
+            CatalogError: The file is invalid.
+        """
         path = self.experiments / "machines.yml"
-        content = load_yaml(path) if path.is_file() else None
-        entries = content.get("machines") if isinstance(content, dict) else content
-        if not isinstance(entries, list | None):
-            raise CatalogError(f"{path}: a list of machines is expected, got {str(entries)[:40]!r}")
-        machines = []
-        for entry in entries or []:
-            if not isinstance(entry, dict) or not (entry.get("name") or entry.get("host")):
-                raise CatalogError(f"{path}: a machine needs a name or a host, got {entry!r}")
-            text = {k: str(v) for k, v in entry.items() if v is not None}
-            name, host = text.get("name", text.get("host", "")), text.get("host", "")
-            machines.append(Machine(name, host, text.get("gpu", ""), text.get("note", "")))
-        return machines
+        try:
+            return inventory(load_yaml(path)) if path.is_file() else []
+        except ValueError as error:
+            raise CatalogError(f"{path}: {error}") from None
 
     def reported(self) -> dict[str, Reported]:
         """Return the results reported by sources (experiments/*/reported.yml), by operation."""
@@ -340,10 +337,16 @@ class Project:
             return bare[0]
         named = re.compile(rf"['\"]{re.escape(operation)}['\"]")
         for path in self.templates():
-            if named.search(path.read_text(encoding="utf-8")):
+            if named.search(path.read_text(encoding="utf-8", errors="replace")):
                 return path.parent.name
         studies = self.studies()
         return studies[0] if len(studies) == 1 else ""
+
+
+def _check_study(folder: Path) -> None:
+    """Raise a CatalogError if a study's records, whose names have letters, digits, - and _, would be of another."""
+    if not _NAME.fullmatch(folder.name):
+        raise CatalogError(f"{folder}: the name of a study is of letters, digits, - and _")
 
 
 def _yes_or_no(content: Any) -> str:
@@ -363,6 +366,16 @@ def _flags(content: Any) -> dict[str, Any]:
         if not str(name).startswith("$")
     }
     return {name: value for name, value in defaults.items() if value is not None}
+
+
+def _columns(declared: declarations.Declared) -> list[str]:
+    """Return the columns of `guild compare` that an operation declares."""
+    content = declared.body.get("compare") or []
+    if not isinstance(content, list):
+        raise CatalogError(
+            f"{declared.file}: {declared.name}: compare: a list of columns is expected, got {str(content)[:40]!r}"
+        )
+    return [column for column in content if isinstance(column, str)]
 
 
 def _resources(content: Any) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def number(value: object) -> float:
     """Convert a number, or "NaN" and infinities as text, to a float.
 
     Raises:
-        ValueError: The value is not a number.
+        ValueError: The value is not a number, or an integer that no float can hold.
     """
     if type(value) is float and -HUGE < value < HUGE:
         return value + 0.0  # no negative zero: not every database preserves it
@@ -60,7 +60,10 @@ def number(value: object) -> float:
         return _NON_FINITE[value] if value in _NON_FINITE else float(value)
     if not is_number(value):
         raise ValueError(f"{value!r} is not a number")
-    value = float(value) + 0.0
+    try:
+        value = float(value) + 0.0
+    except OverflowError:
+        raise ValueError("an integer is too large") from None
     return math.copysign(math.inf, value) if abs(value) >= HUGE else value
 
 

@@ -166,11 +166,13 @@ def power(data: PageData, operations: Sequence[str]) -> str:
 
 
 def _rounded(*values_: float) -> list[str]:
-    """Return numbers with a decimal each, without one where one of them has three digits before it."""
-    digits = 0 if any(100 <= abs(v) < math.inf for v in values_) else 1
-    return [
-        numbers.thousands(numbers.minus(f"{v:.{digits}f}".replace("inf", "∞"))) for v in values_
-    ]
+    """Return numbers with equally many decimals: 1, fewer of large and more of small ones."""
+    largest = max((abs(v) for v in values_ if math.isfinite(v)), default=0.0)
+    digits = 0 if largest >= 100 else 1
+    while 0 < largest < 10 ** (1 - digits) and digits < 12:  # two digits of the largest
+        digits += 1
+    texts = [f"{round(v, digits) + 0.0:.{digits}f}".replace("inf", "∞") for v in values_]
+    return [numbers.thousands(numbers.minus(text)) for text in texts]
 
 
 def _check_known(operation: str, kind: str, name: str, known: Collection[str]) -> None:

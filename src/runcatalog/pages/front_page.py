@@ -267,20 +267,12 @@ def _point_text(headline: Headline, number: Number) -> str:
 def _digits(headline: Headline, *values: float) -> list[str]:
     """Return numbers in the headline's unit: shares in tenths of a per cent, others with three digits of the first."""
     if headline.unit == "%":
-        return [_share(value) for value in values]
+        return [numbers.share(value) for value in values]
     first = abs(values[0])
     if all(float(value).is_integer() for value in values) or not 1e-3 <= first < 100:
         return [numbers.thousands(numbers.number(value, 3)) for value in values]
     decimals = min(3, 2 - math.floor(math.log10(first)))
     return [numbers.minus(f"{value:.{decimals}f}") for value in values]
-
-
-def _share(value: float) -> str:
-    """Return a share in tenths of a per cent; with more digits, up to five, where it would seem to be 0 or 1."""
-    digits = 1
-    while digits < 5 and 0 < value < 1 and round(100 * value, digits) in (0, 100):
-        digits += 1
-    return numbers.minus(f"{100 * value:.{digits}f}".rstrip("0").rstrip("."))
 
 
 def _with_unit(headline: Headline, text: str) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runcatalog.model.project import Machine, Project
+from runcatalog.model.project import Project
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages.tables.page_data import PageData
+from runcatalog.record.provenance.machine import Machine, name_of
 from runcatalog.text import markdown
 
 COLUMNS = ("machine", "CPU", "GPU", "runs", "note")
@@ -52,12 +53,7 @@ def inventory(project: Project, data: PageData, length: int) -> str:
 
 
 def _name(listed: Sequence[Machine], record: RunRecord) -> str:
-    """Return the name of a run's machine; runs that were recorded before it was listed have that of its host.
-
-    Of several machines with one host name it is that with the run's GPU, else the first, as where runs are recorded.
-    """
+    """Return the name of a run's machine; runs that were recorded before it was listed have that of its host."""
     if any(machine.name == record.machine for machine in listed):
         return record.machine
-    hosts = [machine for machine in listed if machine.host == record.machine]
-    hosts.sort(key=lambda machine: machine.gpu != record.gpu)
-    return hosts[0].name if hosts else record.machine
+    return name_of(listed, record.machine, record.gpu)

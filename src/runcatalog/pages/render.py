@@ -518,7 +518,12 @@ class Catalog:
             raise CatalogError(f"{path}: {error.strerror}") from None
         except jinja2.TemplateSyntaxError as error:
             raise CatalogError(f"{path}: line {error.lineno}: {error.message}") from None
-        except (jinja2.TemplateError, TypeError, UnicodeDecodeError, CatalogError) as error:
+        except LookupError as error:  # its text is the key alone
+            raise CatalogError(f"{path}: {type(error).__name__}: {error}") from None
+        except (
+            *(jinja2.TemplateError, TypeError, ValueError, ArithmeticError, AttributeError),
+            CatalogError,
+        ) as error:
             raise CatalogError(f"{path}: {error}") from None
 
     def _operations_by_study(self) -> dict[str, list[str]]:
@@ -570,7 +575,7 @@ class Catalog:
     ) -> tuple[front_page.StudyPage, dict[str, str]]:
         """Return a study's entry for the front page, and its pages: one, or one for each section if it is long."""
         path = f"{self._folder}/{study}.md"
-        head, *sections = re.split(r"^(?=## )", content, flags=re.MULTILINE)
+        head, *sections = re.split(r"^(?=## +\S)", content, flags=re.MULTILINE)
         title = links.headings(head, 1)[0]
         front = LOCAL_FILE if self.local else CATALOG_FILE
         way = f"[All studies]({links.to(front)}) · [runs: commands, commits, hardware]({links.to(runs_path)})"

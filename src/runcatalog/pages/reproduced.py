@@ -59,4 +59,7 @@ def _recorded(record: RunRecord) -> str:
 
 
 def _number(value: object) -> str:
-    return "–" if value is None else markdown.number(values.number(value))
+    try:
+        return markdown.number(values.number(value))
+    except ValueError:
+        return "–"

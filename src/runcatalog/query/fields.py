@@ -81,7 +81,7 @@ class KnownNames:
     def _unknown(self, name: Name, query: str) -> NoReturn:
         kinds = {"flag": self.flags, "last": self.metrics, "best": self.metrics}
         expected = {"": "flag, metric or field", "flag": "flag"}.get(name.kind, "metric")
-        candidates = kinds.get(name.kind) or {*FIELDS, *self.flags, *self.metrics}
+        candidates = kinds.get(name.kind, {*FIELDS, *self.flags, *self.metrics})
         hint = suggestion(name.text, candidates)
         raise QueryError(query, name.at, f"no run has a {expected} {name.text}{hint}")
 

@@ -223,14 +223,15 @@ def _trial_runs(batch_run: Any, flags: Sequence[Mapping[str, Any]]) -> list[Any]
     from runcatalog.guild.compat import batch_util, op_util, run
 
     links = [link for link in sorted(Path(batch_run.dir).iterdir()) if link.is_symlink()]
-    known = [run.for_dir(os.path.realpath(link)) for link in links]
+    runs = [run.for_dir(os.path.realpath(link)) for link in links]
+    known = [(each.get("flags"), each) for each in runs]
     trial_runs = []
     for each in flags:
-        trial_run = next((r for r in known if r.get("flags") == each), None)
-        if trial_run is None:
+        place = next((i for i, (own, _) in enumerate(known) if own == each), None)
+        if place is None:
             trial_run = batch_util.init_trial_run(batch_run, each)
         else:
-            known.remove(trial_run)
+            _, trial_run = known.pop(place)
             if not _has_finished(trial_run):
                 trials.stop_orphan(trial_run)
                 trial_run.del_attr("exit_status")  # that of its last session

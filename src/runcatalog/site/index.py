@@ -83,8 +83,9 @@ def metrics(records: Sequence[RunRecord]) -> dict[str, Any]:
 
 
 def _result(record: RunRecord, trials: dict[str, list[RunRecord]]) -> str:
-    """Return the result of a run or batch as a sentence."""
-    return terminal.plain(batch_summary.summary(record, trials.get(record.run, [])))
+    """Return the result of a run or batch as a sentence; marked trials count only in a batch that is marked itself."""
+    counted = [t for t in trials.get(record.run, []) if t.is_current or not record.is_current]
+    return terminal.plain(batch_summary.summary(record, counted))
 
 
 def _flags(records: Sequence[RunRecord]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from runcatalog.analysis import groups
+from runcatalog.model import values
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Operation, Project
 from runcatalog.model.record_files import write_text
@@ -80,7 +81,7 @@ class Site:
         self.watched = watched
         self.figures = figures or {}
         self.recorded = recorded or {}
-        self.title = title or f"Runs of {project.name}"
+        self.title = values.text(title) or f"Runs of {project.name}"
 
     def write(self, folder: Path) -> int:
         """Write the site's folder; return the number of files that changed. Files of runs that are gone are removed.

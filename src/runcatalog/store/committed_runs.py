@@ -1,12 +1,18 @@
-"""Runs of the committed records, read beside those in MLflow: a fresh clone needs no import to be searched."""
+"""Runs of the committed records, read beside those in MLflow: a fresh clone needs no import to be searched.
+
+Marks of committed records count for the runs in MLflow too: a colleague's `catalog forget` comes with `git pull`.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from operator import index
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -14,14 +20,16 @@ from runcatalog.model import values
 from runcatalog.model.record_files import read
 from runcatalog.model.run_record import Point, from_json
 from runcatalog.record.delivery.names import encode
-from runcatalog.store.run_rows import Reader, StoredRun, params_of, tags_of
+from runcatalog.store.run_rows import Reader, StoredRun, mark_tags, params_of, tags_of
 
 _DIGITS = 8  # of a run's id that the name of its file begins with
+# As `record_files.dumps` writes it; parsing all records would take far longer.
+_MARK = re.compile(rb'^ "(?:retracted|superseded_by)": "', re.MULTILINE)
 _PREFIX = "record "  # of the ids that stand in for MLflow's
 
 
 class WithCommitted(Reader):
-    """The runs of a reader, and those of the committed records that it does not have.
+    """The runs of a reader with the marks of their committed records, and the runs that only these have.
 
     Args:
         source: Reader of MLflow.
@@ -39,12 +47,16 @@ class WithCommitted(Reader):
         stored = self._source.runs(deleted=deleted, on_demand=on_demand)
         known = {run.run[:_DIGITS] for run in stored}
         self._paths = {}
-        missing = []
+        missing, marks = [], {}
         for path in sorted(self._folder.glob("*/*.json")):
             if path.name[:_DIGITS] not in known:
                 run = _stored(path)
                 self._paths[run.id] = path
                 missing.append(run)
+            elif _MARK.search(path.read_bytes()):
+                record = read(path)
+                marks[record.run] = mark_tags(record)
+        stored = [_with_tags(run, marks.get(run.run)) for run in stored]
         return sorted([*stored, *missing], key=_start) if missing else stored
 
     def names(self, stored: Iterable[StoredRun]) -> tuple[set[str], set[str]]:
@@ -66,6 +78,17 @@ class WithCommitted(Reader):
     def lacks_points(self, stored: StoredRun) -> bool:
         """See :meth:`runcatalog.store.run_rows.Reader.lacks_points`."""
         return stored.id not in self._paths and self._source.lacks_points(stored)
+
+
+def _with_tags(run: StoredRun, tags: dict[str, str] | None) -> StoredRun:
+    """Return a run with further tags; the run itself without any, or where it is marked in MLflow."""
+    if tags is None or not run.is_current:
+        return run
+
+    def load(kind: str) -> dict[str, Any]:
+        return {**run.load(kind), **(tags if kind == "tags" else {})}
+
+    return replace(run, load=load)
 
 
 def _stored(path: Path) -> StoredRun:

@@ -16,6 +16,7 @@ from runcatalog.model.guild_columns import parse_columns
 from runcatalog.model.marks import with_marks
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import RunRecord
+from runcatalog.record.provenance.machine import name_of
 from runcatalog.store.client import DIGEST, INCOMPLETE, Addition, Store
 from runcatalog.store.run_index import RunIndex
 from runcatalog.store.run_rows import StoredRun, digest, mark_tags
@@ -259,6 +260,7 @@ def _declared(project: Project, names: set[str]) -> dict[str, Any]:
         if record.operation in names:
             flags.setdefault(record.operation, set()).update(record.flags)
     operations = project.operations()
+    machines = project.machines()
     missing = {name for name in names if name in operations and not flags.get(name)}
     flags |= _guild_flags(project, missing) if missing else {}
     return {
@@ -266,7 +268,7 @@ def _declared(project: Project, names: set[str]) -> dict[str, Any]:
             name: parse_columns(operation.compare) for name, operation in operations.items()
         },
         "flags": {name: frozenset(known) for name, known in flags.items()},
-        "machines": {m.host: m.name for m in project.machines() if m.host},
+        "machines": {m.host: name_of(machines, m.host) for m in machines if m.host},
     }
 
 

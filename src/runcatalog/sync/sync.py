@@ -379,7 +379,8 @@ class Sync:
                 and all(stored.tags.get(name) == value for name, value in unchanged.items())
             ):
                 return
-            points = scalars.points(run.directory, files)
+            needed = objective.scalar if objective is not None else ""
+            points = scalars.points(run.directory, files, needed)
             record = _with_scalars(record, points, objective)
         sent = self.report.sent
         mlflow_id = self._put(record, unchanged, points)

@@ -280,3 +280,18 @@ def test_a_search_that_failed_does_not_say_what_is_compared(make):
     search = make(20, operation="toy:train", status="FAILED")
     search = replace(search, result={"batch": {}, "optimised": {"name": "nope", "goal": "max"}})
     assert ranked([*runs, search]).measure.name == "opening_rate"
+
+
+def test_a_run_that_finished_with_another_objective_has_not_failed(make):
+    """As where the script has renamed it since: such runs counted as the worst value of all."""
+    old = [
+        make(n, seed=n, lr=1, result={"objective": {"name": "length", "value": 500.0}})
+        for n in (1, 2)
+    ]
+    runs = [*seeds(make, 10, [0.8, 0.7, 0.75], lr=1), *old]
+    both, alone = ranked(runs), ranked(runs[:3])
+    assert both.groups[0].rank == alone.groups[0].rank
+    assert both.groups[0].failed == 0
+    assert "2 left out with another objective" in ranking.as_table(both, 10, None)[0]
+    (group,) = ranked(runs, metric="length").groups
+    assert group.numbers == [500.0, 500.0]

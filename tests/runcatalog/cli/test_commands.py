@@ -14,6 +14,7 @@ import pytest
 
 import prepared
 from rendered import committed, local
+from runcatalog.model.project import Project
 
 SMALL = shlex.quote(str(Path(__file__).parents[1] / "data" / "compare.csv"))
 
@@ -353,3 +354,25 @@ def test_status_and_reason_from_guilds_files(tmp_path, status, expected):
     if status is None:
         (tmp_path / ".guild" / "LOCK").write_text(str(os.getpid()))
         assert GuildRun("0" * 32, str(tmp_path)).end() == ("RUNNING", "")
+
+
+@pytest.mark.parametrize("name", ["2026", "on", "null", "1e5", "project"])
+def test_a_project_may_have_a_name_that_yaml_reads_as_something_else(shell_in, tmp_path, name):
+    """`name: 2026` is a number in YAML: every further command refused the file that `catalog init` had written."""
+    shell = shell_in(tmp_path)
+    shell.root = shell.root.rename(tmp_path / name)
+    shell.inside("init")
+    assert Project(shell.root).name == name
+
+
+def test_init_appends_to_a_gitignore_of_any_encoding(shell):
+    path = shell.root / ".gitignore"
+    before = b"caf\xe9/\r\nruns/\r\n"
+    path.write_bytes(before)
+    shell.inside("init")
+    content = path.read_bytes()
+    assert content.startswith(before)
+    assert b"\nruns/\n" not in content
+    assert b"\n.cache/\n" in content
+    shell.inside("init")
+    assert path.read_bytes() == content

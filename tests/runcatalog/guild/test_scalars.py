@@ -88,3 +88,13 @@ def test_a_file_that_was_cut_short(tmp_path):
 def test_which_value_counts(which, expected):
     points = [(1, 3.0), (2, 1.0), (3, math.nan), (4, 2.0)]
     assert scalars.chosen(points, which) == expected
+
+
+def test_of_very_many_scalars_the_objective_is_kept(tmp_path):
+    """It was left out by its name, and `catalog sync` said that the run had not logged it."""
+    write(tmp_path, *((f"layer{number:03}", 1, 0.5) for number in range(300)), ("score", 1, 2.0))
+    files = scalars.event_files(tmp_path)
+    found = scalars.points(tmp_path, files, "score")
+    assert found.pop("score") == [(1, 2.0)]
+    assert list(found) == [f"layer{number:03}" for number in range(199)]
+    assert len(scalars.points(tmp_path, files)) == 200

@@ -147,6 +147,8 @@ def test_forms_of_guild_files(tmp_path, name):
         ({"guild.yml": "- {model: a, extends: b}"}, "guild.yml: extends: no model or config b"),
         ({"guild.yml": "- {model: a, extends: a}"}, "extends itself"),
         ({"guild.yml": "train: 3"}, "operation train: a mapping or the name of a script"),
+        ({"guild.yml": "a: {compare: loss}"}, "guild.yml: a: compare: a list of columns is expected"),
+        ({"guild.yml": "a: {compare: 5}"}, "guild.yml: a: compare: a list of columns is expected"),
         ({"catalog.yml": "name: x\nsize: 3"}, "catalog.yml: line 2: size: no such setting"),
         ({"catalog.yml": "name: a/b"}, "catalog.yml: line 1: name: letters, digits"),
         ({"catalog.yml": "\nobjective: {largest: x}"}, "catalog.yml: line 2: objective: {maximize"),
@@ -160,6 +162,15 @@ def test_a_mistake_names_the_file_and_the_place(tmp_path, files, message):
         Project(tmp_path).operations()
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a: {main: a, flags: 5}", "- {model: '', operation-defaults: {flags: 5}, operations: {a: a}}"],
+)
+def test_flags_that_are_no_mapping_are_no_flags(tmp_path, text):
+    (tmp_path / "guild.yml").write_text(text)
+    assert Project(tmp_path).operations()["a"].flags == {}
 
 
 def _read_all(project):

@@ -262,3 +262,12 @@ def test_a_batch_without_a_result(make):
         9, operation="toy:sweep", result={"batch": True}, status="KILLED", reason="SIGTERM"
     )
     assert batch_summary.summary(empty, []) == "killed: SIGTERM"
+
+
+def test_a_range_of_steps_has_separators_in_both_of_its_numbers(make):
+    def run(seed, at):
+        objective = {"name": "x", "value": 1.0, "kind": "mean", "at": at, "axis": "step"}
+        return make(seed, seed=seed, result={"objective": objective})
+
+    runs = [run(1, 1500), run(2, 2500), run(3, True)]
+    assert "after 1,500–2,500 steps" in batch_summary.summary(None, runs)

@@ -99,3 +99,13 @@ def test_runs_can_be_searched_by_their_set(make):
     assert matches("flag:split=2") == [3]
     with pytest.raises(QueryError, match=r"one of training, validation, test; .*flag:split"):
         matches("split=2")
+
+
+def test_runs_without_a_seed_are_of_no_seed(project, make):
+    entry = {"split": "test", "name": "levels", "digest": "a"}
+    runs = [
+        make(n, result={"objective": {"name": "x", "value": float(n)}, "evaluation": entry})
+        for n in (1, 2)
+    ]
+    page = render.Catalog(project, runs).pages["catalog/toy_runs.md"]
+    assert "test set, opened 2 times |" in page

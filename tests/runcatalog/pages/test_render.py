@@ -12,7 +12,7 @@ from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Reported
 from runcatalog.model.record_files import write_all
 from runcatalog.model.run_record import RunRecord
-from runcatalog.pages import check, render, runs_page
+from runcatalog.pages import check, findings, render, runs_page
 from runcatalog.pages.tables import cells, setting_table
 from runcatalog.pages.tables.settings import Setting
 from runcatalog.text import links
@@ -186,6 +186,9 @@ def test_check_names_the_first_row_that_differs(project, records, make):
         ("{{ tabel([]) }}", "'tabel' is undefined"),
         ("{{ table(['a'], wrong=1) }}", "wrong"),
         ('{{ figure("../x", "toy:train", "loss") }}', "a file name of letters"),
+        ("{{ series([{'name': 'a'}], ['b']) }}", "catalog.md.j2: KeyError: 'steps'"),
+        ("{{ 1 / 0 }}", "catalog.md.j2: division by zero"),
+        ("{{ value('toy:train').index('?') }}", "catalog.md.j2: substring not found"),
     ],
 )
 def test_a_wrong_template_is_named(project, template, words):
@@ -530,3 +533,46 @@ def test_studies_whose_pages_would_have_one_name_are_refused(project, make):
     runs[1] = make(2, study="a_runs", operation="a_runs:train", value=0.5)
     with pytest.raises(CatalogError, match="a_runs"):
         render.Catalog(project, runs).pages  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"columns": ["a"], "rows": [3]},
+        {"columns": ["a"], "rows": None},
+        {"columns": 5, "rows": [["x"]]},
+        {"columns": ["a"]},
+        [3],
+    ],
+)
+def test_a_table_of_another_form_in_a_result_is_left_out(project, make, table):
+    objective = {"name": "x", "value": 1.0}
+    run = make(1, result={"objective": objective, "table": table})
+    assert render.Catalog(project, [run]).details("toy:train") == ""
+
+
+def test_an_integer_that_no_float_can_hold_is_no_number_of_a_result(project, make):
+    huge = -(10**400)
+    objective = {"name": "x", "value": 1, "also": [{"name": "y", "value": huge}]}
+    result = {"objective": objective, "metrics": {"z": huge}}
+    run = make(1, result=result, reproduced=({"when": "2026", "value": huge},))
+    catalog = render.Catalog(project, [run])
+    assert "x 1" in catalog.pages["catalog/toy_runs.md"]
+    assert findings.above(catalog.data, "toy", "z", 0).startswith("0 of 0 runs")
+    assert make(2, result={"objective": objective | {"value": huge}}).objective is None
+
+
+def test_a_heading_without_text_is_no_section(project):
+    (project.experiments / "toy" / "catalog.md.j2").write_text("# T\n\n## \n\ntext\n")
+    assert "text" in render.Catalog(project, []).pages["catalog/toy.md"]
+
+
+def test_a_study_that_no_record_can_name_is_refused(project):
+    """Its page had 0 runs, since a record's study had a hyphen for the space, and links with a space."""
+    path = project.experiments / "toy" / "guild.yml"
+    folder = project.experiments / "my toy"
+    path.parent.rename(folder)
+    for content in ("- include: [experiments/my toy/guild.yml]", ""):
+        (project.root / "guild.yml").write_text(content)
+        with pytest.raises(CatalogError, match="my toy: the name of a study is of letters"):
+            joined(render.Catalog(project, []))

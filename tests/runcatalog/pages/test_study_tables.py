@@ -7,10 +7,13 @@ import statistics
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from runcatalog.model.errors import CatalogError
 from runcatalog.pages import findings, render
-from runcatalog.pages.tables import settings
-from runcatalog.pages.tables.cells import WIDEST, interval
+from runcatalog.pages.tables import batch_summary, settings
+from runcatalog.pages.tables.cells import WIDEST, interval, interval_of, mean_text
 from runcatalog.text import sentences
 
 ROOT = Path(__file__).parents[3]
@@ -402,3 +405,75 @@ def test_a_value_is_of_all_seeds_of_the_declared_setting(project, make):
     runs.append(make(4, value=0.9, lr=2, seed=4, threads=1))  # typed, of another series
     catalog = render.Catalog(project, runs)
     assert catalog.value("toy:train") == "50 % [44, 56] (3 seeds)"
+
+
+@given(st.lists(st.floats(0.985, 1.0), min_size=2, max_size=5))
+def test_only_a_rate_of_exactly_0_or_1_is_shown_as_0_or_100(rates):
+    """In a row with a narrow interval 99.988 % was 100 %."""
+    objectives = [{"name": "x", "kind": "rate", "value": rate} for rate in rates]
+    mean = statistics.mean(rates)
+    low, high = interval_of(objectives)
+    ends = interval(objectives).strip("[]").split(", ")
+    for value, text in (
+        (mean, mean_text(objectives).removesuffix(" %")),
+        (low, ends[0]),
+        (high, ends[1]),
+    ):
+        if high - low < 0.02 and value < 1 - 1e-7:
+            assert float(text) < 100
+            assert float(text) == pytest.approx(100 * value, abs=0.05)
+
+
+def test_a_stated_interval_has_the_value_that_its_cell_has_rounded(project, make):
+    (project.experiments / "toy" / "catalog.md.j2").write_text('{{ table(["toy:train"]) }}')
+    (project.experiments / "toy" / "reported.yml").write_text(
+        'interval: {"toy:train": "none :: reach"}'
+    )
+    objective = {"name": "survival", "value": 0.99988, "kind": "rate", "count": 24000}
+    table = {"columns": ["who", "reach"], "rows": [["none", "100.0 % [100.0, 100.0]"]]}
+    run = make(1, result={"objective": objective, "table": table})
+    page = render.Catalog(project, [run]).pages["catalog/toy.md"]
+    assert "| 99.99 % | [99.99, 100] |" in page
+
+
+def test_a_diverged_run_does_not_make_another_the_best(project, make):
+    """Of two values with a seed each, where one ended in NaN, the other was distinguishable from all others."""
+    runs = [make(n, value=value, seed=1, lr=n) for n, value in enumerate((0.9, math.nan), 1)]
+    catalog = render.Catalog(project, runs)
+    assert "**" not in catalog.sweep("toy:train", "lr")
+    assert "undetermined" in catalog.finding("toy:train", "lr")
+
+
+def test_values_of_different_objectives_are_not_compared(project, make):
+    def run(number, name, value, lr):
+        objective = {"name": name, "value": value, "kind": "mean"}
+        return make(number, seed=number, lr=lr, batch="b" * 32, result={"objective": objective})
+
+    runs = [run(n, "rate", 0.5 + n / 100, 0.1) for n in range(1, 4)]
+    runs += [run(n, "length", 500 + n, 0.2) for n in range(4, 7)]
+    assert "best" not in (cell := batch_summary.summary(None, runs))
+    assert "rate 0.52" in cell
+    assert "length 505" in cell
+    assert "**" not in render.Catalog(project, runs).sweep("toy:train", "lr")
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e-2, 1.0, 100.0, 1e4])
+def test_a_difference_has_two_digits_at_least(project, make, scale):
+    """A difference of 0.008 [0.006, 0.01] was 0.0 [0.0, 0.0]."""
+    cells = ["{} [{}, {}]".format(*(scale * n for n in row)) for row in ((5, 4, 6), (9, 8, 10))]
+    table = {"columns": ["who", "median"], "rows": [["a", cells[0]], ["b", cells[1]]]}
+    run = make(1, result={"table": table, "objective": {"name": "x", "value": 1}})
+    shown = render.Catalog(project, [run]).difference("toy:train", "b", "a", "median")
+    value, low, high = (
+        float(number.replace(",", "").replace("−", "-"))
+        for number in re.findall(r"[−\d.,]*\d", shown)
+    )
+    assert value == pytest.approx(4 * scale, rel=0.05)
+    assert low == pytest.approx((4 - math.sqrt(2)) * scale, rel=0.05)
+    assert high == pytest.approx((4 + math.sqrt(2)) * scale, rel=0.05)
+
+
+def test_a_series_with_more_steps_than_tasks_is_refused(project):
+    """The result of a step without a task stood in the column of another number."""
+    with pytest.raises(CatalogError, match="series 'a': more steps than tasks, 1"):
+        render.Catalog(project, []).series([{"name": "a", "steps": ["x", "y"]}], ["pull"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runcatalog.guild.compat import run
-from runcatalog.search.grid import Progress
+from runcatalog.search.grid import Progress, _trial_runs
 
 COUNT = 12
 
@@ -115,3 +115,22 @@ def test_why_a_trial_has_not_finished(batch, capsys, status, result, shown):
         (directory / "result.json").write_text(json.dumps(result))
     progress.end(is_stopped=True)
     assert f"  trial 1 {shown}; again: guild run" in capsys.readouterr().out
+
+
+def test_a_restarted_batch_reads_the_flags_of_a_trial_once(tmp_path, opened):
+    """They were read once for each trial before it: 250,000 times for 1,000 trials in another order."""
+    directory = tmp_path / "batch"
+    directory.mkdir()
+    flags = [{"lr": number / 10} for number in range(COUNT)]
+    for number, each in enumerate(flags):
+        run_id = f"{COUNT - number:032x}"
+        attributes = tmp_path / run_id / ".guild" / "attrs"
+        attributes.mkdir(parents=True)
+        (attributes / "flags").write_text(json.dumps(each))
+        (attributes / "exit_status").write_text("0")
+        (directory / run_id).symlink_to(tmp_path / run_id)
+    opened.clear()
+    found = _trial_runs(run.for_dir(str(directory)), flags)
+    assert [each.id for each in found] == [f"{COUNT - number:032x}" for number in range(COUNT)]
+    counts = [count for path, count in opened.items() if path.endswith("attrs/flags")]
+    assert counts == [1] * COUNT

@@ -11,8 +11,9 @@ import tomllib
 
 import pytest
 
+from runcatalog.model.marks import marked
 from runcatalog.model.record_files import write_all
-from runcatalog.site import columns, media
+from runcatalog.site import columns, index, media
 from runcatalog.site.write import ROOM, SCRIPTS, STYLES, Site
 
 
@@ -223,3 +224,19 @@ def test_numbers_that_javascript_cannot_hold_are_text():
     numbers = [1, 2**53, 2**53 + 1, -(2**63), 0.5, 3.0, float("nan"), float("-inf"), None]
     written = [1, 2**53, str(2**53 + 1), str(-(2**63)), 0.5, 3, "NaN", "-Infinity", None]
     assert json.dumps(columns.numbers(numbers)) == json.dumps(written)
+
+
+def test_a_marked_trial_counts_on_the_site_as_on_the_pages(project, make):
+    """The site had the mean of a batch over its retracted trials too."""
+    batch = make(9, run="b" * 32, result={"batch": True, "method": "grid"})
+    trials = [make(1, value=0.9, seed=1, batch=batch.run)]
+    trials.append(make(2, value=0.1, seed=2, batch=batch.run, retracted="wrong"))
+    shown = index.index(project, [batch, *trials])["result"]["texts"]
+    assert shown[0].startswith("90 % opening rate")
+    gone = [marked(each, "wrong") for each in (batch, *trials)]
+    assert index.index(project, gone)["result"]["texts"][0].startswith("50 % opening rate")
+
+
+def test_a_title_may_have_bytes_that_are_no_text(project, tmp_path):
+    Site(project, [], title="caf\udce9").write(tmp_path / "site")
+    assert "caf?" in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")

@@ -9,6 +9,7 @@ import pytest
 
 from runcatalog.analysis import find_runs
 from runcatalog.model.errors import CatalogError
+from runcatalog.model.marks import marked, unmarked
 from runcatalog.model.record_files import dumps, read
 from runcatalog.store.committed_runs import WithCommitted
 from runcatalog.store.sqlite_reader import reader
@@ -85,3 +86,19 @@ def test_a_query_finds_the_same_runs(folder, uri, tmp_path):
             for source in (WithCommitted(nowhere, folder), reader(uri))
         ]
         assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("by", ["", "b" * 32])
+def test_marks_of_committed_records_count_for_the_runs_in_mlflow(folder, uri, tmp_path, by):
+    """A colleague's `catalog forget` comes with `git pull`; `catalog best` still ranked the run."""
+    shutil.copytree(folder, tmp_path / "records")
+    path = min((tmp_path / "records").glob("*/*.json"))
+    record = marked(unmarked(read(path)), "a wrong reward", by)
+    path.write_text(dumps(record))
+    before, after = described(reader(uri)), described(WithCommitted(reader(uri), path.parents[1]))
+    own, _, *others = after[record.run]
+    assert (own.retracted or own.superseded_why) == "a wrong reward"
+    assert own.superseded_by == by
+    assert others == list(before[record.run][2:])
+    del after[record.run], before[record.run]
+    assert after == before

@@ -8,7 +8,7 @@ from guild.util import format_timestamp
 
 from runcatalog.model.errors import CatalogError
 from runcatalog.pages.tables import batch_summary
-from runcatalog.sync import compare_csv
+from runcatalog.sync import compare_csv, imports
 from runcatalog.sync.compare_csv import Options
 
 SMALL = Path(__file__).parents[1] / "data" / "compare.csv"
@@ -166,3 +166,18 @@ def test_the_original_studys_exports(name, trials, failed, best, value):
         assert "101 %" in text
         assert min(t.objective["value"] for t in imported if t.objective) < -9.8e6
         assert "best cluster (3 of 16): clip-param=0.478, lr=2.78e-3, network-size=64 64" in text
+
+
+def test_of_two_machines_with_one_host_name_the_first_has_the_runs_of_a_csv(project, tmp_path):
+    """As where runs are recorded; it was the last."""
+    (project.experiments / "machines.yml").write_text(
+        "- {host: vm, name: a}\n- {host: vm, name: b}"
+    )
+    (project.root / "guild.yml").write_text("train: {main: train, compare: [.host, score]}\n")
+    path = tmp_path / "c.csv"
+    path.write_text(
+        "run,operation,started,time,status,label,host,score\n"
+        "0a1b2c3d,train,2026-01-01 00:00:00,0:01:00,completed,,vm,0.93\n"
+    )
+    _, run = imports.read_csv(project, path, "toy", Options(""))
+    assert run.machine == "a"

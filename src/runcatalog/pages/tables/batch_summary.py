@@ -11,6 +11,7 @@ from runcatalog.analysis.groups import Group
 from runcatalog.analysis.searches import Comparison, Share
 from runcatalog.model import values
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
+from runcatalog.pages.tables import cells
 from runcatalog.text import markdown, sentences
 
 MAX_GROUPS = 8
@@ -44,14 +45,15 @@ def grid_summary(trials: Sequence[RunRecord]) -> str:
         return over_seeds(ranked[0])
     names = list(ranked[0].point)
     good = [g for g in ranked if g.value is not None]
-    has_best = len(good) > 1 and good[0].value != good[1].value
+    kinds = {str(group.objectives[0]["name"]) for group in good}
+    has_best = len(good) > 1 and good[0].value != good[1].value and len(kinds) == 1
     parts = []
     for group in good[:MAX_GROUPS]:
         point = sentences.point_text(group.point, names)
-        if group is good[0]:
+        if group is good[0] or len(kinds) > 1:
             first = group.objectives[0]
             shown = sentences.objective_text(first, group.value or 0.0)
-            tail = _common_after(group.objectives) + sentences.interval(group.objectives)
+            tail = _after(group.objectives) + sentences.interval(group.objectives)
             parts.append(f"{f'best **{point}**' if has_best else point}: {shown}{tail}")
         else:
             shown = sentences.value_text(group.objectives[0], group.value or 0.0)
@@ -73,17 +75,14 @@ def over_seeds(group: Group) -> str:
     shown = sentences.objective_text(first, group.value)
     seeds = {t.seed for t in group.trials if t.status == FINISHED and t.objective}
     of = f", mean of {count} {'seeds' if len(seeds) == count else 'runs'}" if count > 1 else ""
-    tail = f"{_common_after(group.objectives)}{sentences.interval(group.objectives)}{of}"
+    tail = f"{_after(group.objectives)}{sentences.interval(group.objectives)}{of}"
     return "; ".join([shown + tail + sentences.also(group.objectives), *failed])
 
 
-def _common_after(objectives: Sequence[dict[str, Any]]) -> str:
-    """Return " after 20 updates", or " after 18–24 updates" where the runs differ."""
-    ats = sorted({o["at"] for o in objectives if isinstance(o.get("at"), int | float)})
-    if len(ats) < 2:
-        return sentences.after(objectives[0])
-    last = markdown.count(ats[-1], str(objectives[0].get("axis") or "step"))
-    return f" after {markdown.amount(ats[0])}–{last}"
+def _after(objectives: Sequence[dict[str, Any]]) -> str:
+    """Return " after 20 updates", " after 18–24 updates" where the runs differ; "" without steps."""
+    shown = cells.after(objectives)
+    return f" after {shown}" if shown else ""
 
 
 def _failures(ranked: Sequence[Group], names: Sequence[str]) -> list[str]:

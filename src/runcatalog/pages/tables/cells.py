@@ -35,7 +35,7 @@ def interval(objectives: Sequence[dict[str, Any]]) -> str:
     if bounds is None:
         return ""
     if objectives[0].get("kind") == "rate":
-        low, high = (_percent(bound, _is_narrow(bounds)) for bound in bounds)
+        low, high = map(numbers.share if _is_narrow(bounds) else _percent, bounds)
         return f"[{low}, {high}]"
     low, high = (numbers.thousands(markdown.number(bound)) for bound in bounds)
     return f"[{low}, {high}]"
@@ -46,11 +46,9 @@ def _is_narrow(bounds: tuple[float, float] | None) -> bool:
     return bounds is not None and bounds[1] - bounds[0] < 0.02
 
 
-def _percent(rate: float, exact: bool) -> str:
+def _percent(rate: float) -> str:
     if not math.isfinite(rate):
         return markdown.number(rate)
-    if exact and 0 <= rate <= 1 and round(100 * rate, 1) % 1:
-        return f"{100 * rate:.1f}"
     return markdown.minus(str(math.floor(100 * rate + 0.5)))
 
 
@@ -82,7 +80,7 @@ def mean_text(objectives: Sequence[dict[str, Any]]) -> str:
     mean = statistics.mean([o["value"] for o in objectives])
     shown = numbers.thousands(sentences.value_text(objectives[0], mean))
     if objectives[0].get("kind") == "rate" and _is_narrow(interval_of(objectives)):
-        shown = f"{_percent(mean, True)} %"
+        shown = f"{numbers.share(mean)} %"
     too_high = objectives[0].get("kind") == "rate" and mean > 1
     return f"{shown} (above 100 %: counted wrongly in the source)" if too_high else shown
 

@@ -37,7 +37,8 @@ def mark(opened: Openings, batch: RunRecord | None, members: Sequence[RunRecord]
         members: The batch's trials, or the single runs of the row.
     """
     declared = [m for m in [*members, *([batch] if batch else [])] if m.evaluation]
-    names = dict.fromkeys(_set_text(opened, record) for record in declared)
+    by_set = {(record.split, _key(record)): record for record in declared}
+    names = dict.fromkeys(_set_text(opened, record) for record in by_set.values())
     parts = list(names)[:2] + ["…"] * (len(names) > 2)
     reasons = dict.fromkeys(m.evaluation.chosen for m in declared if m.evaluation)
     if is_chosen(batch, members):
@@ -63,8 +64,9 @@ def _set_text(opened: Openings, record: RunRecord) -> str:
     runs = {run.run: run.seed for run in opened.get(_key(record), [record])}
     if len(runs) == 1:
         return f"{shown}, opened once"
-    seeds = len(set(runs.values()))
-    return f"{shown}, opened {len(runs)} times ({seeds} seed{'s' * (seeds != 1)})"
+    seeds = len({seed for seed in runs.values() if seed is not None})
+    of = f" ({seeds} seed{'s' * (seeds != 1)})" if seeds else ""
+    return f"{shown}, opened {len(runs)} times{of}"
 
 
 def _key(record: RunRecord) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from runcatalog.analysis import differences, groups
 from runcatalog.model import values
+from runcatalog.model.errors import CatalogError
 from runcatalog.model.run_record import FAILED, KILLED, NOT_OF_SETTING
 from runcatalog.numbers import is_number
 from runcatalog.pages.tables import cells, setting_table, settings
@@ -42,9 +43,9 @@ class Line:
 
     @property
     def is_determined(self) -> bool:
-        """Whether the best value is distinguishable from all others, of which there is at least one."""
-        done = sum(bool(setting.objectives) for setting in self.settings.values())
-        return done > 1 and self.best is not None and not self.tied
+        """Whether the best value is distinguishable from all others: at least one, with finite means of one metric."""
+        done = [s.objectives[0]["name"] for s in self.settings.values() if s.value is not None]
+        return len(done) > 1 and len(set(done)) == 1 and self.best is not None and not self.tied
 
 
 def lines(data: PageData, operations: Sequence[str], x: str, y: str) -> list[Line]:
@@ -156,9 +157,14 @@ def series_table(data: PageData, series: Sequence[Mapping[str, Any]], tasks: Seq
         series: For each: `name`; `steps`, the operations of its tasks in order ("" for a task without one); `metrics`,
             the operation that computes accuracy and remembering ("" without one).
         tasks: Names of the columns.
+
+    Raises:
+        CatalogError: A series has more steps than there are tasks.
     """
     rows = []
     for entry in series:
+        if len(entry["steps"]) > len(tasks):
+            raise CatalogError(f"series {entry['name']!r}: more steps than tasks, {len(tasks)}")
         steps = [pooled(data, name) for name in entry["steps"]]
         computed = pooled(data, entry.get("metrics") or "")
         further = cells.further(computed) if computed else {}

@@ -151,5 +151,8 @@ def _with_interval(record: RunRecord, cell: str) -> RunRecord:
     if objective is None or len(numbers) != 3:
         return record
     scale = 0.01 if objective.get("kind") == "rate" else 1.0
-    stated = {**objective, "interval": [scale * number for number in numbers[1:]]}
+    low, high = (scale * number for number in numbers[1:])
+    # The cell is rounded: [100.0, 100.0] of 99.99 % would not have the value.
+    value = objective["value"]
+    stated = {**objective, "interval": [min(low, value), max(high, value)]}
     return record.with_objective(stated)

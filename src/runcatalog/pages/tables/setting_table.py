@@ -74,13 +74,13 @@ def rows(
     grouped = {name: settings.settings(data, name) for name in operations}
     done = [s for each in grouped.values() for s in each]
     variants = _varying_variants(done)
+    shared = _fixed(done) if flags is None else {}
     table: list[Row] = []
     for operation in operations:
         name = short_name(operation, operations)
         single = [m for setting in grouped[operation] for m in setting.members]
         shown = settings.varying(single) if flags is None else flags
-        fixed = (_fixed(done) if flags is None else {}) | usual(grouped[operation], flags)
-        left_out = fixed | (hidden or {})
+        left_out = shared | usual(grouped[operation], flags) | (hidden or {})
         new = [_row(data, s, name, shown, left_out, variants, summary) for s in grouped[operation]]
         new = _distinct(new, grouped[operation], name, shown, left_out)
         new += [_empty_batch(data, head, name) for head in _without_trials(data, operation)]

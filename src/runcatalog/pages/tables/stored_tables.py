@@ -17,8 +17,8 @@ def details(data: PageData, operations: Sequence[str], folded: bool = True) -> s
     """Return the tables in the results of runs as Markdown; "" without tables.
 
     A result may contain a `table` with `columns`, a list of text, and `rows`, a list of lists of text; or a list of
-    such tables. A table whose columns are a subset of another's is merged into it, with the runs' names and ids in
-    the first two columns. If `folded`, long tables are folded.
+    such tables. An entry of another form is left out. A table whose columns are a subset of another's is merged into
+    it, with the runs' names and ids in the first two columns. If `folded`, long tables are folded.
     """
     computed: list[tuple[tuple[str, ...], list[str], list[Any]]] = []
     for operation in operations:
@@ -28,7 +28,7 @@ def details(data: PageData, operations: Sequence[str], folded: bool = True) -> s
         for head in heads:
             entry = (head.result or {}).get("table")
             for table_data in entry if isinstance(entry, list) else [entry]:
-                if not isinstance(table_data, dict) or not table_data.get("columns"):
+                if not _is_table(table_data):
                     continue
                 name = setting_table.short_name(operation, operations)
                 title = setting_table.setting_cell(
@@ -39,7 +39,7 @@ def details(data: PageData, operations: Sequence[str], folded: bool = True) -> s
                     (
                         tuple(map(str, table_data["columns"])),
                         name_cells,
-                        table_data.get("rows", []),
+                        table_data["rows"],
                     )
                 )
     sections = []
@@ -57,6 +57,15 @@ def details(data: PageData, operations: Sequence[str], folded: bool = True) -> s
             table = markdown.fold(f"{len(lines)} lines: {', '.join(columns)}", table)
         sections.append(table)
     return "\n\n".join(sections)
+
+
+def _is_table(content: Any) -> bool:
+    """Return whether an entry of a result has columns, and rows of cells."""
+    if not isinstance(content, dict):
+        return False
+    columns, rows = content.get("columns"), content.get("rows")
+    are_lists = isinstance(columns, list) and isinstance(rows, list)
+    return are_lists and bool(columns) and all(isinstance(row, list) for row in rows)
 
 
 def _widest(shapes: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], tuple[str, ...]]:

@@ -11,6 +11,8 @@ import shutil
 import socket
 import subprocess
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +24,52 @@ class Gpu(NamedTuple):
 
     name: str
     memory: float
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine of the inventory (experiments/machines.yml): its name in runs, host name, GPU and a note."""
+
+    name: str
+    host: str = ""
+    gpu: str = ""
+    note: str = ""
+
+
+def inventory(content: Any) -> list[Machine]:
+    """Return the machines of an inventory: a list of them, or names or entries by host, perhaps below `machines`.
+
+    Args:
+        content: The content of the file.
+
+    Raises:
+        ValueError: An entry has neither a name nor a host, or is no mapping.
+    """
+    if isinstance(content, dict):
+        content = content.get("machines", content)
+    if isinstance(content, dict):
+        content = [
+            {"host": host, **(entry if isinstance(entry, dict) else {"name": entry})}
+            for host, entry in content.items()
+        ]
+    if not isinstance(content, list | None):
+        raise ValueError(f"a list of machines is expected, got {str(content)[:40]!r}")
+    machines = []
+    for entry in content or []:
+        if not isinstance(entry, dict) or not (entry.get("name") or entry.get("host")):
+            raise ValueError(f"a machine needs a name or a host, got {entry!r}")
+        text = {field: str(entry.get(field) or "") for field in Machine.__dataclass_fields__}
+        machines.append(Machine(**text | {"name": text["name"] or text["host"]}))
+    return machines
+
+
+def name_of(machines: Iterable[Machine], host: str, gpu: str = "") -> str:
+    """Return the name of a host in the inventory; the host itself if it is not listed.
+
+    Of several machines with one host name, such as virtual ones, it is that with the given GPU, else the first.
+    """
+    fitting = [machine for machine in machines if machine.host == host]
+    return min(fitting, key=lambda machine: machine.gpu != gpu).name if fitting else host
 
 
 def machine_facts(project: Path) -> dict[str, Any]:
@@ -40,25 +88,10 @@ def machine_facts(project: Path) -> dict[str, Any]:
 
 
 def machine_name(project: Path, host: str, gpu: str = "") -> str:
-    """Return the name of a host in the inventory; the host itself if it is not listed.
-
-    Of several machines with one host name, such as virtual ones, it is that with the given GPU, else the first.
-    """
+    """Return the name of a host in a project's inventory, see :func:`name_of`; the host without a valid one."""
     path = project / "experiments" / "machines.yml"
-    if not path.is_file():
-        return host
     with contextlib.suppress(Exception):  # an error in the file must not stop a training
-        content = load_yaml(path.read_text(encoding="utf-8")) or {}
-        if isinstance(content, dict):
-            content = content.get("machines", content)
-        if isinstance(content, dict):  # by host
-            content = [
-                {"host": name, **(entry if isinstance(entry, dict) else {"name": entry})}
-                for name, entry in content.items()
-            ]
-        entries = [entry for entry in content if entry.get("host") == host]
-        entries.sort(key=lambda entry: str(entry.get("gpu") or "") != gpu)
-        return str(entries[0].get("name") or host) if entries else host
+        return name_of(inventory(load_yaml(path.read_text(encoding="utf-8"))), host, gpu)
     return host
 
 

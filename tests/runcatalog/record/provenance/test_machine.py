@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from runcatalog.model.errors import CatalogError
+from runcatalog.model.project import Project
 from runcatalog.record.provenance import machine
 
 FOUR = """\
@@ -29,8 +31,18 @@ def test_the_inventory_names_a_host(tmp_path, text):
     path = tmp_path / "experiments" / "machines.yml"
     path.write_text(text)
     assert machine.machine_name(tmp_path, "box") == "box1"
+    assert [(m.host, m.name) for m in Project(tmp_path).machines()] == [("box", "box1")]
     assert machine.machine_name(tmp_path, "other") == "other"
     path.write_text("box: [unclosed")
+    assert machine.machine_name(tmp_path, "box") == "box"
+
+
+@pytest.mark.parametrize("text", ["5", "- 5", "- {gpu: H100}", "{machines: 5}"])
+def test_an_inventory_of_another_form_is_refused_and_stops_no_run(tmp_path, text):
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "machines.yml").write_text(text)
+    with pytest.raises(CatalogError, match=r"machines\.yml: a (list of machines|machine needs)"):
+        Project(tmp_path).machines()
     assert machine.machine_name(tmp_path, "box") == "box"
 
 
