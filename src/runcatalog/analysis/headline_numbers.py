@@ -66,11 +66,17 @@ class Measured:
         return self.numbers[0] if self.numbers else None
 
     @property
+    def others(self) -> tuple[Number, ...]:
+        """The finite numbers that the best one is compared with."""
+        return tuple(n for n in self.numbers[1:] if math.isfinite(n.value))
+
+    @property
     def ties(self) -> tuple[Number, ...]:
         """The numbers that are indistinguishable from the best one; see `differences.differ`."""
-        first = self.numbers[:1]
-        others = [n for n in self.numbers[1:] if math.isfinite(n.value)]
-        return tuple(n for n in others if not differences.differ(first[0].objectives, n.objectives))
+        best = self.numbers[:1]
+        return tuple(
+            n for n in self.others if not differences.differ(best[0].objectives, n.objectives)
+        )
 
     @property
     def falls_short(self) -> bool:

@@ -240,7 +240,8 @@ def measured_text(measured: Measured) -> str:
         return "not run yet"
     if headline.compared_flag:
         shown = [_point_text(headline, n) for n in (number, *measured.ties)[:3]]
-        text = f"undetermined: {', '.join(shown)}" if measured.ties else f"**best** {shown[0]}"
+        word = "**best**" if measured.others else "only"
+        text = f"undetermined: {', '.join(shown)}" if measured.ties else f"{word} {shown[0]}"
     else:
         text = number_text(headline, number, bold=True)
         text += "" if number.bounds else ", no interval"

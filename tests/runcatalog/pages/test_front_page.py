@@ -1,5 +1,6 @@
 """The front page: headlines, findings, lists of runs, and its size."""
 
+import math
 import re
 
 import pytest
@@ -79,6 +80,15 @@ def test_a_best_value_is_named_only_where_the_interval_allows_it(declared, make)
     assert open_[1].startswith("undetermined: lr 5e-3 (0.910 [")
     assert "lr 1e-3 (0.700 [0.000, 1.000])" in open_[1]
     assert clear[5] == "[00000001](catalog/toy_runs.md#00000001)"
+
+
+@pytest.mark.parametrize("other", [None, math.nan])
+def test_a_value_with_which_no_other_can_be_compared_is_not_the_best(declared, make, other):
+    """A single value of the flag, or one beside another that ended in NaN, was the best."""
+    runs = [make(1, value=0.9, seed=1, lr=0.1, operation="toy:sweep")]
+    if other is not None:
+        runs.append(make(2, value=other, seed=1, lr=0.2, operation="toy:sweep"))
+    assert cells(front(declared, runs), "Which lr?")[1].startswith("only lr 0.1 (0.900 [")
 
 
 def test_failures(declared, make):

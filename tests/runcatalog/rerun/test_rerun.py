@@ -282,3 +282,13 @@ def test_a_run_that_fails_again_is_a_problem(recorded):
     assert "the repeated run did not finish" in printed
     assert "lr" in printed
     recorded("git checkout -q experiments")
+
+
+def test_of_a_batch_the_trials_that_count_are_repeated(make):
+    """A retracted trial was trained again, for a section that does not list it."""
+    batch = make(9, run="b" * 32, result={"batch": True})
+    trials = [make(n, batch=batch.run, retracted="wrong" * (n == 2)) for n in (1, 2)]
+    assert rerun._selected([batch, *trials], [batch.run]) == trials[:1]
+    assert rerun._selected([batch, *trials], [trials[1].run]) == trials[1:]
+    gone = replace(batch, retracted="wrong")
+    assert rerun._selected([gone, *trials], [batch.run]) == trials

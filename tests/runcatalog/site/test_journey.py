@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from runcatalog.model.marks import marked
 from runcatalog.model.record_files import write_all
 
 
@@ -218,6 +219,18 @@ def test_settings_with_other_objectives_are_named_with_their_values(browser, sit
         assert table.locator("thead").inner_text().split("\t")[2] == "mean"
         rows = [row.split("\t")[2] for row in table.locator("tbody tr").all_inner_texts()]
         assert sorted(rows) == ["0.25 loss", "50 % opening rate"]
+
+
+@pytest.mark.parametrize("route", ["#/run/", "#/compare/"])
+def test_a_retracted_trial_counts_in_no_mean_of_its_batch(browser, site_of, make, route):
+    batch = "ba7c" * 8
+    trials = [make(n, value=v, lr=1, seed=n, batch=batch) for n, v in ((1, 0.9), (2, 0.8))]
+    trials.append(make(3, value=0.1, lr=1, seed=3, batch=batch, retracted="wrong"))
+    head = make(9, run=batch, result={"batch": True, "method": "grid"})
+    for runs, mean in (([head, *trials], "85 %"), ([marked(head, "wrong"), *trials], "60 %")):
+        page = browser.open(site_of(runs), route + batch)
+        table = page.get_by_role("region", name="Settings, seeds together")
+        assert mean in table.locator("tbody tr").inner_text()
 
 
 def test_a_batch_of_many_runs_has_the_curves_of_its_best_settings(browser, site_of, make):

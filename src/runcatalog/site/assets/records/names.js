@@ -78,7 +78,7 @@ const names = {
     const metrics = [...names.metrics()];
     const known = { flag: flags, last: metrics, best: metrics }[name.kind];
     const expected = { "": "flag, metric or field", flag: "flag" }[name.kind] ?? "metric";
-    const candidates = known?.length ? known : [...names.FIELDS, ...flags, ...metrics];
+    const candidates = known ?? [...names.FIELDS, ...flags, ...metrics];
     const hint = names
       .close(name.text, candidates)
       .slice(0, 1)

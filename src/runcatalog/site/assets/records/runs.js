@@ -43,7 +43,8 @@ const runs = {
       const batch = runs.fact(row, "batch");
       if (batch === undefined) continue;
       if (!runs.trials.has(batch)) runs.trials.set(batch, []);
-      runs.trials.get(batch).push(row);
+      // As on the catalog's pages, a marked trial counts only in a batch that is marked itself.
+      if (!runs.isMarked(row) || runs.isMarked(runs.rowOf.get(batch))) runs.trials.get(batch).push(row);
     }
   },
 
@@ -107,12 +108,14 @@ const runs = {
     return runs.fact(row, "batch") !== undefined;
   },
 
+  isMarked(row) {
+    return runs.fact(row, "superseded_by") !== undefined || runs.fact(row, "retracted") !== undefined;
+  },
+
   // Whether the run counts: it and its batch are neither superseded nor retracted.
   isCurrent(row) {
     const batch = runs.rowOf.get(runs.fact(row, "batch"));
-    const marked = (each) =>
-      runs.fact(each, "superseded_by") !== undefined || runs.fact(each, "retracted") !== undefined;
-    return !marked(row) && (batch === undefined || !marked(batch));
+    return !runs.isMarked(row) && (batch === undefined || !runs.isMarked(batch));
   },
 
   status(row) {
