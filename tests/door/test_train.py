@@ -50,7 +50,7 @@ def project(tmp_path, monkeypatch):
 @pytest.fixture
 def few_worlds(monkeypatch):
     """Evaluate in ten worlds instead of a hundred, and draw no learning curve, for tests that need neither."""
-    monkeypatch.setattr(trainer, "evaluate", partial(trainer.evaluate, worlds=10))
+    monkeypatch.setattr(trainer, "WORLDS", 10)
     monkeypatch.setattr(summary, "learning_curve", lambda *arguments: None)
 
 
@@ -72,7 +72,7 @@ def _points(directory: Path) -> dict[str, dict[int, float]]:
 @pytest.mark.parametrize("kind", ["ppo", "hnppo"])
 def test_a_run_writes_metrics_figure_and_checkpoint(kind, project, monkeypatch):
     directory = project / "run"
-    monkeypatch.setattr(trainer, "evaluate", partial(trainer.evaluate, worlds=10))
+    monkeypatch.setattr(trainer, "WORLDS", 10)
     written = _train(kind, directory, monkeypatch, eval_interval=2)
     assert written["status"] == "FINISHED"
     result = written["result"]
@@ -267,21 +267,13 @@ def test_early_stopping_uses_the_validation_worlds_only(project, monkeypatch):
 
     asked, rates = [], iter([99, 90, 95, 96, 97])
 
-    def opened(count, index):
-        asked.append(index)
-        worlds = np.arange(100) < count
-        return Evaluation(float(worlds.mean()), worlds, worlds, 1.0, 0.0, 0.0, 1.0)
-
-    def evaluate(*args, index, **kwargs):
-        assert "worlds" not in kwargs  # the default, 100
-        return opened(50, index)
-
-    def validate(worlds, policy, task):
+    def evaluate(worlds, policy, task):
         assert worlds._worlds == evaluation.WORLDS
-        return opened(next(rates), worlds._index)
+        asked.append(worlds._index)
+        opened = np.arange(100) < (50 if worlds._index == evaluation.TEST else next(rates))
+        return Evaluation(float(opened.mean()), opened, opened, 1.0, 0.0, 0.0, 1.0)
 
-    monkeypatch.setattr(trainer, "evaluate", evaluate)
-    monkeypatch.setattr(evaluation.HeldOutWorlds, "evaluate", validate)
+    monkeypatch.setattr(evaluation.HeldOutWorlds, "evaluate", evaluate)
     written = _train("ppo", project / "run", monkeypatch, eval_interval=1, stop_at=0.95,
                      env_steps=10 * 128)  # fmt: skip
     assert asked == [evaluation.VALIDATION] * 5 + [evaluation.TEST]
@@ -296,12 +288,12 @@ def test_the_success_schedule_reduces_the_learning_rate(project, monkeypatch):
 
     rates = iter([50, 90, 99, 0, 70])
 
-    def validate(*args):
+    def evaluate(*args):
         worlds = np.arange(100) < next(rates)
         return Evaluation(float(worlds.mean()), worlds, worlds, 1.0, 0.0, 0.0, 1.0)
 
     sizes = []
-    monkeypatch.setattr(evaluation.HeldOutWorlds, "evaluate", validate)
+    monkeypatch.setattr(evaluation.HeldOutWorlds, "evaluate", evaluate)
     monkeypatch.setattr("rl.agent.PPOAgent.set_lr", lambda agent, fraction: sizes.append(fraction))
     _train("ppo", project / "run", monkeypatch, eval_interval=1, lr_schedule="success")
     assert sizes == pytest.approx([1.0, 0.5, 0.1])  # after the first three validations

@@ -19,7 +19,9 @@ SMALL = {
 @pytest.fixture
 def train(tmp_path, monkeypatch):
     """Return a function that trains in ten worlds' validations, and returns the run's folder and result."""
+    fewer = partial(evaluation.HeldOutWorlds, worlds=10)
     monkeypatch.setattr(evaluation, "evaluate", partial(evaluation.evaluate, worlds=10))
+    monkeypatch.setattr(evaluation, "HeldOutWorlds", fewer)
     monkeypatch.setenv("PROJECT_DIR", str(tmp_path))
     monkeypatch.setenv("RECORD_MLFLOW", "off")
 

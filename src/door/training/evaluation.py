@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from door.env.door_env import HORIZON, DoorVecEnv, Seeds
+from door.env.door_env import DoorVecEnv, Seeds
 from door.env.reward import RewardConfig
 from door.env.worlds import DECISION, World
 
@@ -88,16 +88,12 @@ def evaluate(
     Returns:
         The evaluation; the same bits for the same policy and seeds.
     """
-    env = DoorVecEnv(
-        task, robot, worlds, seeds=seeds, threads=threads, reward=reward, start=start,
-        horizon=HORIZON, stagger=False, held_out=True, outside=outside,
+    held_out = HeldOutWorlds(
+        robot, seeds=seeds, worlds=worlds, start=start, reward=reward, threads=threads, index=index,
+        outside=outside,
     )  # fmt: skip
-    try:
-        for _ in range(index):
-            env.new_worlds()
-        return run_trials(env, policy)
-    finally:
-        env.close()
+    with held_out:
+        return held_out.evaluate(policy, task)
 
 
 class HeldOutWorlds:
@@ -111,6 +107,7 @@ class HeldOutWorlds:
         reward: Weights of the reward for ``episode_return``.
         threads: Simulator threads; no effect on the results.
         index: Set of worlds, as for ``evaluate``.
+        outside: Parameters outside their training ranges, as for ``evaluate``.
     """
 
     def __init__(
@@ -123,9 +120,11 @@ class HeldOutWorlds:
         reward: RewardConfig | None = None,
         threads: int = 2,
         index: int = 0,
+        outside: Collection[str] = (),
     ) -> None:
         self._robot, self._seeds, self._worlds, self._start = robot, seeds, worlds, start
         self._reward, self._threads, self._index = reward, threads, index
+        self._outside = outside
         self._envs: dict[str, DoorVecEnv] = {}
 
     def __enter__(self) -> HeldOutWorlds:
@@ -153,6 +152,7 @@ class HeldOutWorlds:
                 start=self._start,
                 stagger=False,
                 held_out=True,
+                outside=self._outside,
             )
             for _ in range(self._index):
                 env.new_worlds()

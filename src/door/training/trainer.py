@@ -22,9 +22,9 @@ from door.training.evaluation import (
     TEST,
     TRIAL,
     VALIDATION,
+    WORLDS,
     Evaluation,
     HeldOutWorlds,
-    evaluate,
 )
 from door.training.flags import DoorConfig
 from rl.actor_critic import NetworkShape
@@ -113,14 +113,7 @@ class Trainer:
             reward=self._reward,
             start=config.start,
         )
-        self._validation = HeldOutWorlds(
-            config.robot,
-            seeds=run.seeds,
-            start=config.start,
-            reward=self._reward,
-            threads=config.threads,
-            index=VALIDATION,
-        )
+        self._validation = self._held_out(VALIDATION, WORLDS)
         self.shape = NetworkShape(self.env.obs_size, self.env.action_size, config.hidden())
         self._scaler = ReturnScaler(
             config.num_envs, config.gamma, enabled=config.reward_scale != "none"
@@ -168,14 +161,7 @@ class Trainer:
             tasks: Their names, for the log.
         """
         config = self.config
-        with HeldOutWorlds(
-            config.robot,
-            seeds=self.run.seeds,
-            worlds=TRIALS,
-            start=config.start,
-            threads=config.threads,
-            index=TRIAL,
-        ) as worlds:
+        with self._held_out(TRIAL, TRIALS) as worlds:
             rates = [worlds.evaluate(policy, config.task).opening_rate for policy in policies]
         self.steps += len(rates) * TRIALS * DECISIONS
         named = zip(tasks, rates, strict=True)
@@ -286,17 +272,8 @@ class Trainer:
 
     def evaluate(self, policy: Policy, task: str = "") -> Evaluation:
         """Evaluate a deterministic policy on the 100 test worlds of the run's task or of another one."""
-        config = self.config
-        return evaluate(
-            policy,
-            task or config.task,
-            config.robot,
-            seeds=self.run.seeds,
-            start=config.start,
-            reward=self._reward,
-            threads=config.threads,
-            index=TEST,
-        )
+        with self._held_out(TEST, WORLDS) as worlds:
+            return worlds.evaluate(policy, task or self.config.task)
 
     def save_policies(self, agent: DoorAgent) -> None:
         """Save a snapshot of the current policies of all tasks."""
@@ -305,6 +282,18 @@ class Trainer:
     def policies(self, agent: DoorAgent) -> list[tuple[str, Policy]]:
         """Return task and policy of all tasks for which the agent has one; the current task last."""
         return list(zip(self.tasks, agent.policies(), strict=True))
+
+    def _held_out(self, index: int, worlds: int) -> HeldOutWorlds:
+        config = self.config
+        return HeldOutWorlds(
+            config.robot,
+            seeds=self.run.seeds,
+            worlds=worlds,
+            start=config.start,
+            reward=self._reward,
+            threads=config.threads,
+            index=index,
+        )
 
     def _validate(self, agent: DoorAgent) -> None:
         self.save_policies(agent)

@@ -94,10 +94,9 @@ def diff(options: argparse.Namespace) -> int:
 
 def _side(source: Reader, stored: list[StoredRun], named: StoredRun) -> Side:
     from runcatalog.analysis.diff import Side
+    from runcatalog.model.marks import counted
 
-    trials = [run for run in stored if run.tags.get("batch") == named.run]
-    if named.is_current:
-        trials = [run for run in trials if run.is_current]
+    trials = counted((run for run in stored if run.tags.get("batch") == named.run), named)
     head, *members = source.with_points([named, *trials])
     return Side(head, tuple(members))
 

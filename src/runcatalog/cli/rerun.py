@@ -65,11 +65,12 @@ def rerun(options: argparse.Namespace) -> int:
 
 def _selected(records: Sequence[RunRecord], names: Sequence[str]) -> list[RunRecord]:
     """Return the named records, a batch as its trials; without those that were retracted or superseded alone."""
+    from runcatalog.model.marks import counted
+
     selected: dict[str, RunRecord] = {}
     for name in names:
         named = committed_record(records, name)
-        own = [record for record in records if record.batch == named.run]
-        trials = [record for record in own if record.is_current or not named.is_current]
+        trials = counted((record for record in records if record.batch == named.run), named)
         selected |= {record.run: record for record in trials or [named]}
     return list(selected.values())
 

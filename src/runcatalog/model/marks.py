@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from runcatalog.model.run_record import FINISHED, MARKS, RunRecord
 from runcatalog.model.values import is_cut
@@ -72,6 +72,19 @@ def current(records: Iterable[RunRecord]) -> list[RunRecord]:
     records = list(records)
     gone = {record.run for record in records if not record.is_current}
     return [r for r in records if r.is_current and r.batch not in gone]
+
+
+class _Markable(Protocol):
+    @property
+    def is_current(self) -> bool: ...
+
+
+_Run = TypeVar("_Run", bound=_Markable)
+
+
+def counted(trials: Iterable[_Run], batch: _Markable) -> list[_Run]:
+    """Return a batch's trials that count: marked ones only if the batch is marked itself."""
+    return [trial for trial in trials if trial.is_current or not batch.is_current]
 
 
 def problems(records: Iterable[RunRecord]) -> list[str]:

@@ -134,7 +134,7 @@ class Catalog:
     def row(self, record: RunRecord) -> str:
         """Return the row of a single run, trial or batch, and the command that repeats it."""
         mark = sentences.mark(record)
-        trials = [r for r in self.data.records if r.batch == record.run and (mark or r.is_current)]
+        trials = marks.counted((r for r in self.data.records if r.batch == record.run), record)
         shown = [marks.unmarked(r) for r in ([record, *trials] if trials else [_alone(record)])]
         record = shown[0]
         reduced = replace(self.data, records=shown)
@@ -521,9 +521,8 @@ class Catalog:
         except LookupError as error:  # its text is the key alone
             raise CatalogError(f"{path}: {type(error).__name__}: {error}") from None
         except (
-            *(jinja2.TemplateError, TypeError, ValueError, ArithmeticError, AttributeError),
-            CatalogError,
-        ) as error:
+            jinja2.TemplateError, TypeError, ValueError, ArithmeticError, AttributeError, CatalogError,
+        ) as error:  # fmt: skip
             raise CatalogError(f"{path}: {error}") from None
 
     def _operations_by_study(self) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from runcatalog.model import values
+from runcatalog.model import marks, values
 from runcatalog.model.project import Operation, Project
 from runcatalog.model.run_record import NOT_OF_SETTING, RunRecord
 from runcatalog.numbers import is_number
@@ -84,7 +84,7 @@ def metrics(records: Sequence[RunRecord]) -> dict[str, Any]:
 
 def _result(record: RunRecord, trials: dict[str, list[RunRecord]]) -> str:
     """Return the result of a run or batch as a sentence; marked trials count only in a batch that is marked itself."""
-    counted = [t for t in trials.get(record.run, []) if t.is_current or not record.is_current]
+    counted = marks.counted(trials.get(record.run, []), record)
     return terminal.plain(batch_summary.summary(record, counted))
 
 

@@ -6,7 +6,6 @@ Marks of committed records count for the runs in MLflow too: a colleague's `cata
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -23,8 +22,8 @@ from runcatalog.record.delivery.names import encode
 from runcatalog.store.run_rows import Reader, StoredRun, mark_tags, params_of, tags_of
 
 _DIGITS = 8  # of a run's id that the name of its file begins with
-# As `record_files.dumps` writes it; parsing all records would take far longer.
-_MARK = re.compile(rb'^ "(?:retracted|superseded_by)": "', re.MULTILINE)
+# As `record_files.dumps` writes them; parsing all records would take far longer.
+_MARKS = (b'\n "retracted": "', b'\n "superseded_by": "')
 _PREFIX = "record "  # of the ids that stand in for MLflow's
 
 
@@ -45,15 +44,16 @@ class WithCommitted(Reader):
     def runs(self, *, deleted: bool = False, on_demand: Collection[str] = ()) -> list[StoredRun]:
         """See :meth:`runcatalog.store.run_rows.Reader.runs`."""
         stored = self._source.runs(deleted=deleted, on_demand=on_demand)
-        known = {run.run[:_DIGITS] for run in stored}
+        known = {run.run[:_DIGITS]: run for run in stored}
         self._paths = {}
         missing, marks = [], {}
         for path in sorted(self._folder.glob("*/*.json")):
-            if path.name[:_DIGITS] not in known:
+            in_mlflow = known.get(path.name[:_DIGITS])
+            if in_mlflow is None:
                 run = _stored(path)
                 self._paths[run.id] = path
                 missing.append(run)
-            elif _MARK.search(path.read_bytes()):
+            elif _is_marked(path) and in_mlflow.is_current:
                 record = read(path)
                 marks[record.run] = mark_tags(record)
         stored = [_with_tags(run, marks.get(run.run)) for run in stored]
@@ -80,9 +80,14 @@ class WithCommitted(Reader):
         return stored.id not in self._paths and self._source.lacks_points(stored)
 
 
+def _is_marked(path: Path) -> bool:
+    content = path.read_bytes()
+    return any(mark in content for mark in _MARKS)
+
+
 def _with_tags(run: StoredRun, tags: dict[str, str] | None) -> StoredRun:
-    """Return a run with further tags; the run itself without any, or where it is marked in MLflow."""
-    if tags is None or not run.is_current:
+    """Return a run with further tags; the run itself without any."""
+    if tags is None:
         return run
 
     def load(kind: str) -> dict[str, Any]:

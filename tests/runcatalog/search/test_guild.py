@@ -74,9 +74,9 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     a = parser.parse_args()
     time.sleep(a.sleep)
-    if held := os.environ.get("HELD_TRIAL"):
+    if waiting := os.environ.get("WAITING_TRIAL"):
         with open("search.json") as file:
-            if json.load(file)["trial"] == int(held):
+            if json.load(file)["trial"] == int(waiting):
                 time.sleep(600)
     if a.y > 10:
         sys.exit("exploded")
@@ -211,7 +211,7 @@ def test_failed_trials_are_counted(uninterrupted):
 
 
 def test_a_killed_and_restarted_search_tries_the_same_points(project, uninterrupted):
-    search = project.start("toy:opt@gp", "trials=6", HELD_TRIAL="5")  # which it does not end
+    search = project.start("toy:opt@gp", "trials=6", WAITING_TRIAL="5")  # which it does not end
     wait_for(lambda: len(notes(project.batch())) == 5 and project.batch() != uninterrupted)
     batch = project.batch()
     ended = {run: project.attr(run, "stopped") for run in trial_runs(batch)[:4]}

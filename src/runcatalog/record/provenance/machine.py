@@ -12,7 +12,7 @@ import socket
 import subprocess
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,7 +58,7 @@ def inventory(content: Any) -> list[Machine]:
     for entry in content or []:
         if not isinstance(entry, dict) or not (entry.get("name") or entry.get("host")):
             raise ValueError(f"a machine needs a name or a host, got {entry!r}")
-        text = {field: str(entry.get(field) or "") for field in Machine.__dataclass_fields__}
+        text = {f.name: str(entry.get(f.name) or "") for f in fields(Machine)}
         machines.append(Machine(**text | {"name": text["name"] or text["host"]}))
     return machines
 
