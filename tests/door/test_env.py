@@ -54,6 +54,33 @@ def test_threads_and_envs_per_call_change_no_bit(task: str, robot: str):
     assert not np.array_equal(runs[0][0]["obs"], runs[0][30]["obs"])
 
 
+@pytest.mark.parametrize("envs_per_call", [0, 2])
+def test_resting_environments_stay_until_their_reset(envs_per_call: int):
+    whole, part = (
+        DoorVecEnv(
+            "lever",
+            num_envs=5,
+            seeds=Seeds(1),
+            envs_per_call=envs_per_call,
+            horizon=9,
+            stagger=False,
+        )
+        for _ in range(2)
+    )
+    actions = commands(whole, 14)
+    before = [play(env, actions[:3])[-1] for env in (whole, part)][1]
+    resting = np.array([False, True, False, False, True])
+    part.rest(resting)
+    for awake, rested in zip(play(whole, actions[3:8]), play(part, actions[3:8]), strict=True):
+        assert all(np.array_equal(awake[key][~resting], rested[key][~resting]) for key in awake)
+        assert np.array_equal(rested["obs"][resting], before["obs"][resting])
+        assert not rested["reward"][resting].any()
+    play(whole, actions[8:9]), play(part, actions[8:9])  # the horizon: a new episode for all
+    assert same(play(whole, actions[9:]), play(part, actions[9:]))
+    for env in (whole, part):
+        env.close()
+
+
 @pytest.mark.parametrize("task", ["pull_left", "round"])
 def test_resume_is_bit_equal(task: str):
     def make() -> DoorVecEnv:

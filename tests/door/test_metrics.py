@@ -117,6 +117,7 @@ def test_evaluations_do_not_depend_on_previous_policies(index):
             assert own.episode_return == alone.episode_return
             assert np.array_equal(own.successes, alone.successes)
             assert own.max_penetration == alone.max_penetration
+            assert worlds.opening_rate(ScriptedHook(hook), task) == own.opening_rate
 
 
 def test_fewer_worlds_are_the_first_of_the_others():
@@ -236,7 +237,7 @@ def test_killed_anywhere_and_restarted_it_ends_the_same(place, whole):
     class Killed(BaseException):
         pass
 
-    evaluated = HeldOutWorlds.evaluate
+    evaluated = HeldOutWorlds.opening_rate
     calls: list[int] = []
 
     def counted(self, policy, task):
@@ -245,14 +246,14 @@ def test_killed_anywhere_and_restarted_it_ends_the_same(place, whole):
             raise Killed
         return evaluated(self, policy, task)
 
-    place.patch.setattr(HeldOutWorlds, "evaluate", counted)
+    place.patch.setattr(HeldOutWorlds, "opening_rate", counted)
     try:
         for _ in range(2):
             with pytest.raises(Killed):
                 place.metrics("broken", **whole["folders"])
         resumed = place.metrics("broken", **whole["folders"])
     finally:
-        place.patch.setattr(HeldOutWorlds, "evaluate", evaluated)
+        place.patch.setattr(HeldOutWorlds, "opening_rate", evaluated)
     assert resumed["result"] == whole["result"]
     assert resumed["digest"] == whole["digest"]
     assert resumed["resume_mismatch"] == 0
@@ -279,8 +280,8 @@ def test_a_learned_task_is_evaluated_with_its_own_policy(tmp_path):
     series = [SimpleNamespace(task=task) for task in tasks]
 
     class Worlds:
-        def evaluate(self, policy, task):
-            return SimpleNamespace(opening_rate=(int(policy.tensors[0][0, 0]), task))
+        def opening_rate(self, policy, task):
+            return int(policy.tensors[0][0, 0]), task
 
     for i in range(3):
         kept = [

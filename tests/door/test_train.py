@@ -265,35 +265,35 @@ def test_an_explosion_is_named_with_its_update(project, few_worlds, monkeypatch)
 def test_early_stopping_uses_the_validation_worlds_only(project, monkeypatch):
     from door.training.evaluation import Evaluation
 
-    asked, rates = [], iter([99, 90, 95, 96, 97])
+    asked, rates = [], iter([0.99, 0.9, 0.95, 0.96, 0.97])
+
+    def opening_rate(worlds, policy, task):
+        assert worlds._worlds == evaluation.WORLDS
+        asked.append(worlds._index)
+        return next(rates)
 
     def evaluate(worlds, policy, task):
         assert worlds._worlds == evaluation.WORLDS
         asked.append(worlds._index)
-        opened = np.arange(100) < (50 if worlds._index == evaluation.TEST else next(rates))
-        return Evaluation(float(opened.mean()), opened, opened, 1.0, 0.0, 0.0, 1.0)
+        opened = np.arange(100) < 50
+        return Evaluation(0.5, opened, opened, 1.0, 10.0 * worlds._index, 0.0, 1.0)
 
+    monkeypatch.setattr(evaluation.HeldOutWorlds, "opening_rate", opening_rate)
     monkeypatch.setattr(evaluation.HeldOutWorlds, "evaluate", evaluate)
     written = _train("ppo", project / "run", monkeypatch, eval_interval=1, stop_at=0.95,
                      env_steps=10 * 128)  # fmt: skip
-    assert asked == [evaluation.VALIDATION] * 5 + [evaluation.TEST]
+    assert asked == [evaluation.VALIDATION] * 5 + [evaluation.TEST, evaluation.VALIDATION]
     assert written["result"]["objective"]["value"] == 0.5
     assert written["result"]["objective"]["at"] == 5
     area = [0.99, 0.9, 0.95, 0.96, 0.97] + 5 * [0.97]  # of the ten validations of the budget
-    assert written["result"]["metrics"]["validation_area"] == pytest.approx(np.mean(area))
+    metrics = written["result"]["metrics"]
+    assert metrics["validation_area"] == pytest.approx(np.mean(area))
+    assert metrics["validation_episode_return"] == 10.0 * evaluation.VALIDATION
 
 
 def test_the_success_schedule_reduces_the_learning_rate(project, monkeypatch):
-    from door.training.evaluation import Evaluation
-
-    rates = iter([50, 90, 99, 0, 70])
-
-    def evaluate(*args):
-        worlds = np.arange(100) < next(rates)
-        return Evaluation(float(worlds.mean()), worlds, worlds, 1.0, 0.0, 0.0, 1.0)
-
-    sizes = []
-    monkeypatch.setattr(evaluation.HeldOutWorlds, "evaluate", evaluate)
+    rates, sizes = iter([0.5, 0.9, 0.99, 0.0]), []
+    monkeypatch.setattr(evaluation.HeldOutWorlds, "opening_rate", lambda *args: next(rates))
     monkeypatch.setattr("rl.agent.PPOAgent.set_lr", lambda agent, fraction: sizes.append(fraction))
     _train("ppo", project / "run", monkeypatch, eval_interval=1, lr_schedule="success")
     assert sizes == pytest.approx([1.0, 0.5, 0.1])  # after the first three validations

@@ -147,7 +147,7 @@ class Evaluations:
 
                 policy = snapshots.load(step.snapshots[0][1])[-1][1]
                 with _worlds(step, VALIDATION, self._threads) as worlds:
-                    return worlds.evaluate(policy, step.task).opening_rate
+                    return worlds.opening_rate(policy, step.task)
 
             curve[0] = self._rate(name, 0, rate)
         updates = sorted(curve)
@@ -214,6 +214,6 @@ def snapshot_rate(
         if not loaded:
             tasks = [step.task for step in series[: place + 1]]
             loaded.extend(policies(series[place], path, tasks))
-        return worlds.evaluate(loaded[min(j, len(loaded) - 1)], series[j].task).opening_rate
+        return worlds.opening_rate(loaded[min(j, len(loaded) - 1)], series[j].task)
 
     return rate

@@ -142,6 +142,14 @@ class DoorVecEnv:
         self._episodes -= 1
         return self.reset()
 
+    def rest(self, envs: np.ndarray) -> None:
+        """Simulate environments no further until their next reset: they stay as they are, with rewards of 0.
+
+        Args:
+            envs: [n] bool.
+        """
+        self._resting |= envs
+
     def step(
         self, action: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
@@ -164,7 +172,7 @@ class DoorVecEnv:
             raise ValueError(f"actions have shape {action.shape}, not {wanted}")
         self._simulate(action)
         hinge, bolt = self._judge()
-        reward = self._reward(action)
+        reward = np.where(self._resting, 0.0, self._reward(action))
         self._return += reward
         self._elapsed += 1
         self._length += 1
@@ -237,9 +245,8 @@ class DoorVecEnv:
         for name in ("elapsed", "length", "untouched"):
             setattr(self, f"_{name}", np.zeros(n, np.int64))
         self._return = np.zeros(n)
-        for name in ("success", "opened", "touched", "by_handle"):
+        for name in ("success", "opened", "touched", "by_handle", "resting"):
             setattr(self, f"_{name}", np.zeros(n, bool))
-        self._chunk = max(1, self._envs_per_call // (4 * len(self._data)))
 
     def _draw_worlds(self) -> list[World]:
         rng = self._seeds.generator(f"{self._stream}door worlds", self._generation)
@@ -259,7 +266,7 @@ class DoorVecEnv:
         self._episodes[envs] += 1
         for array in (self._elapsed, self._length, self._return, self._success, self._opened):
             array[envs] = 0
-        self._touched[envs] = self._by_handle[envs] = False
+        self._touched[envs] = self._by_handle[envs] = self._resting[envs] = False
         self._untouched[envs] = MEMORY
         self._observe(self._obs, envs, start, self._reach(envs, start))
 
@@ -288,15 +295,18 @@ class DoorVecEnv:
 
     def _simulate(self, action: np.ndarray) -> None:
         self._control[:] = action[:, None]
-        for first in range(0, self.num_envs, self._envs_per_call):
-            part = slice(first, min(first + self._envs_per_call, self.num_envs))
+        envs = np.flatnonzero(~self._resting)
+        for first in range(0, len(envs), self._envs_per_call):
+            part = envs[first : first + self._envs_per_call]
+            states, sensors = self._states[part], self._sensors[part]
             # Without initial_warmstart the solver starts from zero at every decision: the result does not depend on
             # what the thread's MjData simulated before.
             self._pool.rollout(
-                self._models.list[part], self._data, self._next[part], self._control[part],
-                nstep=self._steps, skip_checks=True, state=self._states[part],
-                sensordata=self._sensors[part], chunk_size=self._chunk,
+                [self.models[env] for env in part], self._data, self._next[part], self._control[part],
+                nstep=self._steps, skip_checks=True, state=states, sensordata=sensors,
+                chunk_size=max(1, len(part) // (4 * len(self._data))),
             )  # fmt: skip
+            self._states[part], self._sensors[part] = states, sensors
         self._next[:] = self._states[:, -1]
 
     def _judge(self) -> tuple[np.ndarray, np.ndarray]:

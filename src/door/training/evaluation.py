@@ -138,8 +138,16 @@ class HeldOutWorlds:
         for env in self._envs.values():
             env.close()
 
+    def opening_rate(self, policy: PolicyFn, task: str) -> float:
+        """Return the opening rate of :meth:`evaluate`, to the bit, without the trials' rest after a success."""
+        return run_trials(self._replayed(task), policy, until_success=True).opening_rate
+
     def evaluate(self, policy: PolicyFn, task: str) -> Evaluation:
         """Return the same evaluation as the function ``evaluate``, to the bit."""
+        return run_trials(self._replayed(task), policy)
+
+    def _replayed(self, task: str) -> DoorVecEnv:
+        """Return the task's worlds at the start of their trials."""
         env = self._envs.get(task)
         if env is None:
             env = self._envs[task] = DoorVecEnv(
@@ -158,11 +166,17 @@ class HeldOutWorlds:
                 env.new_worlds()
         else:
             env.replay()
-        return run_trials(env, policy)
+        return env
 
 
-def run_trials(env: DoorVecEnv, policy: PolicyFn) -> Evaluation:
-    """Run one trial in every world of an environment, from the start of an episode."""
+def run_trials(env: DoorVecEnv, policy: PolicyFn, *, until_success: bool = False) -> Evaluation:
+    """Run one trial in every world of an environment, from the start of an episode.
+
+    Args:
+        env: The environment.
+        policy: See ``evaluate``.
+        until_success: End a trial with its success; sums and extremes are then of the decisions until there.
+    """
     count = env.num_envs
     first_success = np.full(count, -1)
     contact = np.zeros(count, bool)
@@ -173,6 +187,10 @@ def run_trials(env: DoorVecEnv, policy: PolicyFn) -> Evaluation:
         first_success[info["success"] & (first_success < 0)] = decision + 1
         contact |= info["contact"]
         deepest = max(deepest, float(info["penetration"].max()))
+        if until_success:
+            env.rest(info["success"])
+            if info["success"].all():
+                break
     successes = info["success"]
     time = float(first_success[successes].mean() * DECISION) if successes.any() else -1.0
     return Evaluation(

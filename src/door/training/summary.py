@@ -35,7 +35,12 @@ def finish(
     run, config, update = trainer.run, trainer.config, trainer.update
     policy = agent.policy()
     trainer.save_policies(agent)
-    evaluation = trainer.evaluate(policy)
+    with trainer.test_worlds() as worlds:
+        evaluation = worlds.evaluate(policy, config.task)
+        earlier = {
+            f"opening_rate/{index}_{task}": worlds.opening_rate(old_policy, task)
+            for index, (task, old_policy) in enumerate(trainer.policies(agent)[:-1])
+        }
     run.declare_evaluation("test", f"test worlds of {config.task}", contents=evaluation.worlds)
     metrics = {
         "opening_rate": evaluation.opening_rate,
@@ -49,9 +54,8 @@ def finish(
         metrics["validation_area"] = validation_area(
             rates, math.ceil(trainer.total / config.eval_interval)
         )
-    for index, (task, old_policy) in enumerate(trainer.policies(agent)[:-1]):
-        rate = trainer.evaluate(old_policy, task).opening_rate
-        metrics[f"opening_rate/{index}_{task}"] = rate
+        metrics["validation_episode_return"] = trainer.validation_return(agent)
+    metrics |= earlier
     run.log(metrics, update)
     _draw(trainer, evaluation.opening_rate)
     if config.video:

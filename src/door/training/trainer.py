@@ -23,7 +23,6 @@ from door.training.evaluation import (
     TRIAL,
     VALIDATION,
     WORLDS,
-    Evaluation,
     HeldOutWorlds,
 )
 from door.training.flags import DoorConfig
@@ -162,7 +161,7 @@ class Trainer:
         """
         config = self.config
         with self._held_out(TRIAL, TRIALS) as worlds:
-            rates = [worlds.evaluate(policy, config.task).opening_rate for policy in policies]
+            rates = [worlds.opening_rate(policy, config.task) for policy in policies]
         self.steps += len(rates) * TRIALS * DECISIONS
         named = zip(tasks, rates, strict=True)
         self.run.log({f"trial_opening_rate/{i}_{task}": r for i, (task, r) in enumerate(named)}, 0)
@@ -270,10 +269,13 @@ class Trainer:
         }
         self.run.checkpoint(self.update, agent.tensors(), state, 1 if last else 3)
 
-    def evaluate(self, policy: Policy, task: str = "") -> Evaluation:
-        """Evaluate a deterministic policy on the 100 test worlds of the run's task or of another one."""
-        with self._held_out(TEST, WORLDS) as worlds:
-            return worlds.evaluate(policy, task or self.config.task)
+    def validation_return(self, agent: DoorAgent) -> float:
+        """Return the mean return of whole trials in the validation worlds, which searches maximise."""
+        return self._validation.evaluate(agent.policy(), self.config.task).episode_return
+
+    def test_worlds(self) -> HeldOutWorlds:
+        """Return the 100 test worlds; the caller closes them."""
+        return self._held_out(TEST, WORLDS)
 
     def save_policies(self, agent: DoorAgent) -> None:
         """Save a snapshot of the current policies of all tasks."""
@@ -297,18 +299,12 @@ class Trainer:
 
     def _validate(self, agent: DoorAgent) -> None:
         self.save_policies(agent)
-        evaluation = self._validation.evaluate(agent.policy(), self.config.task)
-        self.curve.append((self.update, self.steps, evaluation.opening_rate))
-        self.run.log(
-            {
-                "validation_opening_rate": evaluation.opening_rate,
-                "validation_episode_return": evaluation.episode_return,
-            },
-            self.update,
-        )
+        rate = self._validation.opening_rate(agent.policy(), self.config.task)
+        self.curve.append((self.update, self.steps, rate))
+        self.run.log({"validation_opening_rate": rate}, self.update)
         self.run.event(
-            f"update {self.update} of {self.total}, {self.steps} decisions: opened "
-            f"{evaluation.successes.sum()} of {len(evaluation.successes)} validation worlds"
+            f"update {self.update} of {self.total}, {self.steps} decisions: opened {rate * WORLDS:.0f} of {WORLDS} "
+            "validation worlds"
         )
         self.stopped = record.reached_target(
             [rate for _, _, rate in self.curve], self.config.stop_at
