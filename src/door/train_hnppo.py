@@ -43,18 +43,21 @@ class Config(DoorConfig):
         True,
         "clip the fresh critic's gradient by its own norm; source: jointly with theta's, which leaves "
         "it too small to learn",
+        unless={"freshcritic": False},
     )
     critic_grad_norm: float = option(
         0.5,
         "limit of the norm of the fresh critic's gradient if it is clipped separately",
         low=0,
         low_open=True,
+        unless={"freshcritic": False, "clip_critic_apart": False},
     )
     critic_lr: float = option(
         1e-3,
         "Adam's step size of the fresh critic [1]; 0: lr (source, with joint clipping)",
         low=0,
         high=1,
+        unless={"freshcritic": False},
     )
     value_loss: str = value_loss_option("clipped")
     task_id: int = option(
@@ -71,9 +74,13 @@ class Config(DoorConfig):
     beta: float = option(
         1e-3, "strength of the regulariser [1]; source: 5e-4 to 5e-3, 0 for none", low=0
     )
-    look_ahead: bool = option(True, "regularise at theta + Adam's next step; source: yes")
+    look_ahead: bool = option(
+        True, "regularise at theta + Adam's next step; source: yes", unless={"beta": 0}
+    )
     clip_regulariser: bool = option(
-        False, "clip the regulariser's gradient too; source: added after clipping"
+        False,
+        "clip the regulariser's gradient too; source: added after clipping",
+        unless={"beta": 0},
     )
     freshcritic: bool = option(
         True, "an ordinary critic, new for every task; no: generated too (source has both)"

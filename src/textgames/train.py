@@ -49,12 +49,16 @@ class Config(PlayConfig):
     )  # fmt: skip
     credit: str = option(
         "outcome", "gae: all rewards come with the last token, or with the last token of their turn",
-        choices=advantages.CREDITS,
+        choices=advantages.CREDITS, unless={"adv_estimator": advantages.WITHOUT_CRITIC},
     )  # fmt: skip
     gamma: float = option(
-        1.0, "discount from token to token (gae) or from turn to turn (states)", low=0, high=1
-    )
-    gae_lambda: float = option(1.0, "gae: decay from token to token", low=0, high=1)
+        1.0, "discount from token to token (gae) or from turn to turn (states)", low=0, high=1,
+        unless={"adv_estimator": advantages.OF_OUTCOMES},
+    )  # fmt: skip
+    gae_lambda: float = option(
+        1.0, "gae: decay from token to token", low=0, high=1,
+        unless={"adv_estimator": advantages.WITHOUT_CRITIC},
+    )  # fmt: skip
     filter: float = option(
         1.0, "share of games that are learned from, those with the most varied outcomes (StarPO-S: 0.25)",
         low=0, low_open=True, high=1,
@@ -66,8 +70,9 @@ class Config(PlayConfig):
         0.0, "share of the updates, at the end, in which actor-lr falls linearly to 0", low=0, high=1
     )  # fmt: skip
     critic_lr: float = option(
-        1e-5, "AdamW's learning rate of the critic", low=0, low_open=True, high=1
-    )
+        1e-5, "AdamW's learning rate of the critic", low=0, low_open=True, high=1,
+        unless={"adv_estimator": advantages.WITHOUT_CRITIC},
+    )  # fmt: skip
     warm_up: int = option(0, "gae: first updates, which train the critic alone", low=0)
     clip_low: float = option(
         0.2, "how far the probability ratio may fall below 1", low=0, low_open=True, high=1

@@ -14,7 +14,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,6 +45,7 @@ def option(
     high_open: bool = False,
     resumable: bool = False,
     older: Any = None,
+    unless: Mapping[str, Any] | None = None,
 ) -> Any:
     """Declare a field of a :class:`Config`.
 
@@ -56,10 +57,11 @@ def option(
         high: Largest value; not allowed itself with ``high_open``.
         resumable: Whether a run may be continued with another value (for example of threads).
         older: What runs from before the flag did; None: as the default.
+        unless: Values of other fields, one or a tuple each, with any of which the flag has no effect.
     """
     limits = {"low": low, "high": high, "low_open": low_open, "high_open": high_open}
     meta = {"text": text, "choices": tuple(choices) if choices else None, "resumable": resumable}
-    meta["older"] = default if older is None else older
+    meta |= {"older": default if older is None else older, "unless": unless or {}}
     return dataclasses.field(default=default, metadata=meta | limits)
 
 
@@ -90,6 +92,22 @@ class Config:
     def given(self) -> frozenset[str]:
         """Names of the flags that were typed, possibly with their default value; empty unless parsed."""
         return getattr(self, "_given", frozenset())
+
+
+def without_effect(config: Config) -> list[str]:
+    """Return a line per typed flag that has no effect: "--critic-lr has no effect with freshcritic=no"."""
+    lines = []
+    for field in dataclasses.fields(config):
+        flag = flag_name(field.name)
+        for name, values in field.metadata.get("unless", {}).items():
+            value = getattr(config, name)
+            if (
+                value in (values if isinstance(values, tuple) else (values,))
+                and flag in config.given
+            ):
+                shown = ("no", "yes")[value] if isinstance(value, bool) else value
+                lines.append(f"--{flag} has no effect with {flag_name(name)}={shown}")
+    return lines
 
 
 def flag_name(field_name: str) -> str:

@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runcatalog.record import journal
-from runcatalog.record.config import REFUSED, Config, changed_flags, check_same_flags, flags_of
+from runcatalog.record.config import (
+    REFUSED,
+    Config,
+    changed_flags,
+    check_same_flags,
+    flags_of,
+    without_effect,
+)
 from runcatalog.record.digest import weights_digest
 from runcatalog.record.errors import NumericalError, OwnershipLost, RunFailed, UserError
 from runcatalog.record.evaluation import EvaluationSet, evaluation_set
@@ -272,6 +279,7 @@ class Run:
         """Return the newest checkpoint of a resumed run that can be loaded, or None; newer ones are put aside.
 
         Raises:
+            TorchMissing: Only torch can load the newest checkpoint.
             OwnershipLost: Another process has continued the run, or its directory was deleted.
         """
         if not self.resumed:
@@ -281,8 +289,10 @@ class Run:
         return newest_checkpoint(self.directory / "checkpoints", self._skip_checkpoint)
 
     def _skip_checkpoint(self, path: Path, error: UserError) -> None:
-        from runcatalog.record.training.checkpoint import put_aside
+        from runcatalog.record.training.checkpoint import TorchMissing, put_aside
 
+        if isinstance(error, TorchMissing):
+            raise error
         with self._signals.deferred(), self._owned():
             aside = put_aside(path)
         self.event(f"{error}; not used, and now named {aside.name}")
@@ -499,7 +509,8 @@ class Run:
             uri = given.mlflow
         uri = uri.removeprefix(f"sqlite:///{environment.project_root()}/")
         operation = os.environ.get("GUILD_OP") or environment.script(self.config)
-        _print(messages.started(self.id, operation, self._hide.text(uri)) + problem)
+        notes = "".join(f"\n  {line}" for line in without_effect(self.config))
+        _print(messages.started(self.id, operation, self._hide.text(uri)) + problem + notes)
 
     def _print_end(self, end: signals.End, written: Mapping[str, Any]) -> None:
         from runcatalog.record.delivery import sender

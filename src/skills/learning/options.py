@@ -61,10 +61,10 @@ class Common(record.Config):
     recurrent: bool = option(True, "a GRU; no: no memory")
     channels: int = option(16, "size of a cell's embedding", low=1, high=256)
     hidden: int = option(128, "width of the layer over all cells", low=1, high=4096)
-    memory: int = option(128, "width of the GRU", low=1, high=4096)
+    memory: int = option(128, "width of the GRU", low=1, high=4096, unless={"recurrent": False})
     keep_locks: bool = option(
         True, "the memory also holds the colours of the locked doors that the episode has shown, so that their keys "
-        "look like it while the door is out of sight; without effect if not recurrent",
+        "look like it while the door is out of sight", unless={"recurrent": False},
     )  # fmt: skip
     disjoint_levels: bool = option(
         True, "leave levels of the test sets, and validation levels, out of the training, turned and mirrored ones "

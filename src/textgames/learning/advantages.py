@@ -24,7 +24,9 @@ from rl.gae import gae
 from textgames.learning.state_advantages import turn_advantages
 from textgames.models.trajectories import Trajectory
 
-ESTIMATORS = ("brpo", "grpo", "arpo", "states", "gae")
+OF_OUTCOMES = ("brpo", "grpo", "arpo")
+WITHOUT_CRITIC = (*OF_OUTCOMES, "states")
+ESTIMATORS = (*WITHOUT_CRITIC, "gae")
 CREDITS = ("outcome", "turn")
 _EPSILON = 1e-6
 

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from runcatalog import record
-from runcatalog.record.config import check_same_flags, find_folder, flags_of, of_run
+from runcatalog.record.config import (
+    check_same_flags,
+    find_folder,
+    flags_of,
+    of_run,
+    without_effect,
+)
 from runcatalog.record.journal.files import write_json
 from runcatalog.record.journal.metrics import read_points
 
@@ -217,3 +223,51 @@ def test_a_flag_that_a_run_lacks_is_what_older_runs_did(tmp_path):
     check_same_flags(resumed, {"lr": 0.5})
     assert of_run(tmp_path, Newer) == replace(resumed, resume="")
     assert record.parse(Newer, ["--resume", str(tmp_path), "--of-run", "0.3"]).of_run == 0.3
+
+
+SCRIPT = """
+import argparse
+from dataclasses import dataclass
+from runcatalog import record
+
+@dataclass(frozen=True)
+class Config(record.Config):
+    critic: bool = record.option(True, "with a critic")
+    beta: float = record.option(1.0, "weight")
+    kind: str = record.option("a", "kind", choices=("a", "b", "c"))
+    rate: float = record.option(0.5, "rate", unless={"critic": False, "kind": ("b", "c")})
+    look_ahead: bool = record.option(True, "look", unless={"beta": 0})
+
+def main(config):
+    with record.start(config) as run:
+        run.finish({})
+
+if __name__ == "__main__":
+    record.run_script(main, Config, argparse.ArgumentParser())
+"""
+
+
+@pytest.mark.parametrize(
+    ("typed", "lines"),
+    [
+        ("--rate 0.5 --look-ahead no", []),
+        ("--critic no --beta 0 --kind b", []),  # what was not typed misleads nobody
+        ("--critic no --rate 0.5", ["--rate has no effect with critic=no"]),
+        ("--kind c --rate 1", ["--rate has no effect with kind=c"]),
+        ("--beta 0 --look-ahead yes", ["--look-ahead has no effect with beta=0.0"]),
+    ],
+)
+def test_a_typed_flag_without_effect(typed, lines):
+    names: dict = {"__name__": "script"}
+    exec(SCRIPT, names)
+    assert without_effect(record.parse(names["Config"], typed.split())) == lines
+
+
+def test_a_run_tells_which_flag_has_no_effect(tmp_path):
+    (tmp_path / "guild.yml").write_text("")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, "script.py", "--critic", "no", "--rate", "0.5"]
+    environment = os.environ | {"RECORD_MLFLOW": "off"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "  --rate has no effect with critic=no" in done.stdout.splitlines()

@@ -103,22 +103,42 @@ def test_a_refused_value_leaves_nothing(tmp_path, without_torch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_script_resumes_bit_equal(tmp_path):
+@pytest.fixture
+def run(tmp_path):
+    """Return what runs a script in a project and returns its process."""
     (tmp_path / "guild.yml").write_text("")
-    (tmp_path / "script.py").write_text(SCRIPT)
     source = Path(checkpoint.__file__).parents[3]
     env = {"PYTHONPATH": str(source), "PATH": "/usr/bin:/bin", "RECORD_MLFLOW": "off"}
 
-    def run(*words: str, code: int = 0) -> str:
+    def call(script: str, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "script.py").write_text(script)
         command = [sys.executable, "script.py", *words]
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
         assert done.returncode == code, done.stderr
-        (total,) = [line for line in done.stdout.splitlines() if line.startswith("total")] or [""]
-        return total
+        return done
 
-    run(code=1)
+    return call
+
+
+def test_a_script_resumes_bit_equal(tmp_path, run):
+    run(SCRIPT, code=1)
     (directory,) = (tmp_path / "runs").iterdir()
-    resumed = run("--resume", str(directory))
-    whole = SCRIPT.replace("step == 3 and", "False and")
-    (tmp_path / "script.py").write_text(whole)
-    assert run() == resumed
+    resumed = run(SCRIPT, "--resume", str(directory))
+    whole = run(SCRIPT.replace("step == 3 and", "False and"))
+    assert _total(resumed) == _total(whole)
+
+
+def _total(done: subprocess.CompletedProcess[str]) -> str:
+    (total,) = (line for line in done.stdout.splitlines() if line.startswith("total"))
+    return total
+
+
+def test_a_run_with_torch_does_not_begin_anew_without_it(tmp_path, run):
+    with_torch = SCRIPT.replace('sys.modules["torch"] = None', "")
+    run(with_torch, code=1)
+    (directory,) = (tmp_path / "runs").iterdir()
+    done = run(SCRIPT, "--resume", str(directory), code=2)
+    assert "install torch to load it" in done.stderr
+    resumed = run(with_torch, "--resume", str(directory))
+    whole = run(with_torch.replace("step == 3 and", "False and"))
+    assert _total(resumed) == _total(whole)

@@ -54,6 +54,10 @@ class Checkpoint(NamedTuple):
     run_id: str
 
 
+class TorchMissing(UserError):
+    """A checkpoint is whole, but only torch can load it."""
+
+
 def save_checkpoint(
     folder: Path,
     step: int,
@@ -290,7 +294,7 @@ def _read_state(path: Path, name: str) -> Any:
     if name == PLAIN_STATE:
         return _unpack_plain(json.loads((path / name).read_text(encoding="utf-8")))
     if not _has_torch():
-        raise UserError(f"checkpoint {path}: torch wrote {STATE}; install torch to load it")
+        raise TorchMissing(f"checkpoint {path}: torch wrote {STATE}; install torch to load it")
     import torch
 
     return _unpack(torch.load(path / STATE, weights_only=True, map_location="cpu"))
