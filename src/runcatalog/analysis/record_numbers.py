@@ -15,7 +15,8 @@ from runcatalog.model.run_record import RunRecord
 from runcatalog.numbers import is_number
 from runcatalog.text import sentences
 
-_NUMBER = re.compile(r"[-−+]?(?:\d[\d,]*)?\.?\d+(?:[eE][-−+]?\d+)?|\bnever\b")
+WRITTEN = r"[-−+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)"
+_NUMBER = re.compile(rf"{WRITTEN}(?:[eE][-−+]?\d+)?|\bnever\b")
 TABLE = "table "  # prefix of the name of a cell
 
 

@@ -98,6 +98,7 @@ def forget(options: argparse.Namespace) -> int:
     from runcatalog.store.run_rows import mark_tags
     from runcatalog.sync.ownership import OwnRuns
     from runcatalog.sync.sync import project_lock
+    from runcatalog.text import sentences, terminal
 
     project = Project.find()
     why = " ".join(options.why.split())
@@ -124,8 +125,10 @@ def forget(options: argparse.Namespace) -> int:
             store.tag(run.id, mark_tags(marked(run.record, why, by)))
     mark = f"superseded by {by[:8]}" if by else "retracted"
     for run in dict.fromkeys(chosen):
-        operation = known[run].operation if run in known else "batch"  # of trials, without a record
-        print(f"{run[:8]}  {operation}  {mark}")
+        record = known.get(run)  # a batch of trials may have none
+        before = terminal.plain(sentences.mark(record)) if record else ""
+        operation = record.operation if record else "batch"
+        print(f"{run[:8]}  {operation}  {mark}{f' (was {before})' if before else ''}")
     return 0
 
 

@@ -33,11 +33,10 @@ from runcatalog.model import marks, statistics
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import FINISHED, RunRecord
 
-_NUMBER = r"[-−+]?(?:\d[\d,]*)?\.?\d+"
 _UNIT = r"(?:\s?(?:%|percentage points\b|M\b|k\b|ms\b|s\b|min\b|minutes\b|h\b|hours\b))?"
-_INTERVAL = rf"(?:\s*\[(?P<low>{_NUMBER}),\s*(?P<high>{_NUMBER})\])?"
+_INTERVAL = rf"(?:\s*\[(?P<low>{record_numbers.WRITTEN}),\s*(?P<high>{record_numbers.WRITTEN})\])?"
 _CITED = re.compile(
-    rf"(?P<value>{_NUMBER})[*_]*(?P<unit>{_UNIT}){_INTERVAL}(?P<unit_after>{_UNIT})[*_`)]*<!--\s*=(?P<source>.*?)-->",
+    rf"(?<![\d.])(?<!\d,)(?P<value>{record_numbers.WRITTEN})[*_]*(?P<unit>{_UNIT}){_INTERVAL}(?P<unit_after>{_UNIT})[*_`)]*<!--\s*=(?P<source>.*?)-->",
     re.DOTALL,
 )
 _FENCE = re.compile(r"^\s*(?:```|~~~)", re.MULTILINE)

@@ -120,6 +120,13 @@ def test_a_batch_is_marked_with_its_trials_and_ranked_no_more(lab, make):
     assert "the whole" not in lab.inside("search superseded_by=00000004")
 
 
+def test_a_mark_that_is_replaced_is_told(lab):
+    lab.inside("forget 00000004 --why 'a|b'")
+    output = lab.inside("forget 00000004 --why 'the wrong reward'")
+    assert output == "00000004  toy:train  retracted (was retracted: a|b)\n"
+    assert read(lab.records / "toy/00000004.json").retracted == "the wrong reward"
+
+
 def test_a_trial_that_is_retracted_keeps_its_reason_when_its_batch_is_marked(lab):
     lab.inside("forget 00000002 --why bug")
     output = lab.inside("forget 00000001 --superseded-by 00000004 --why 'more seeds'")

@@ -14,7 +14,12 @@ def check(project, make):
     """Return the problems of a text as the project's page."""
     table = {
         "columns": ["stage", "steps [M]"],
-        "rows": [["gtg0", "12.5 [12, 13]"], ["gtg1", "3"], ["small", "1.2e-04"]],
+        "rows": [
+            ["gtg0", "12.5 [12, 13]"],
+            ["gtg1", "3"],
+            ["small", "1.2e-04"],
+            ["dense", "3 [2,4]"],
+        ],
     }
     more = {
         "columns": ["agent", "actions", "ALL"],
@@ -63,6 +68,7 @@ def check(project, make):
         "20 %<!-- =mean of objective; run: 000000ff -->",
         "12.5 M<!-- =table gtg0 :: steps [M]; run: 00000001 -->",
         "12.5 [12, 13] M<!-- =table gtg0 :: steps [M]; run: 00000001 -->",
+        "3 [2,4] M<!-- =table dense :: steps [M]; run: 00000001 -->",
         "5<!-- =table MOE greedy :: ALL; run: 00000001 --> of 20",
         "0.00012<!-- =table small :: steps [M]; run: 00000001 -->",
         "3 [2, 4]<!-- =x; run: 00000001 -->",
@@ -117,6 +123,7 @@ def test_a_number_that_agrees_with_its_record(check, text: str):
             "[none, none]",
         ),
         ("50 %<!-- =objective -->", "is not NUMBER"),
+        ("1,50 %<!-- =objective; run: 00000001 -->", "is not NUMBER"),
     ],
 )
 def test_a_number_that_differs_from_its_record(check, text: str, problem: str):
