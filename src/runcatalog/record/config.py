@@ -60,8 +60,16 @@ def option(
         unless: Values of other fields, one or a tuple each, with any of which the flag has no effect.
     """
     limits = {"low": low, "high": high, "low_open": low_open, "high_open": high_open}
-    meta = {"text": text, "choices": tuple(choices) if choices else None, "resumable": resumable}
-    meta |= {"older": default if older is None else older, "unless": unless or {}}
+    meta = {
+        "text": text,
+        "choices": tuple(choices) if choices else None,
+        "resumable": resumable,
+        "older": default if older is None else older,
+        "unless": {
+            name: values if isinstance(values, tuple) else (values,)
+            for name, values in (unless or {}).items()
+        },
+    }
     return dataclasses.field(default=default, metadata=meta | limits)
 
 
@@ -101,10 +109,7 @@ def without_effect(config: Config) -> list[str]:
         flag = flag_name(field.name)
         for name, values in field.metadata.get("unless", {}).items():
             value = getattr(config, name)
-            if (
-                value in (values if isinstance(values, tuple) else (values,))
-                and flag in config.given
-            ):
+            if flag in config.given and value in values:
                 shown = ("no", "yes")[value] if isinstance(value, bool) else value
                 lines.append(f"--{flag} has no effect with {flag_name(name)}={shown}")
     return lines
