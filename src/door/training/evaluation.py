@@ -139,7 +139,7 @@ class HeldOutWorlds:
             env.close()
 
     def opening_rate(self, policy: PolicyFn, task: str) -> float:
-        """Return the opening rate of :meth:`evaluate`, to the bit, without the trials' rest after a success."""
+        """Return the same opening rate as :meth:`evaluate`, to the bit; every trial ends with its success."""
         return run_trials(self._replayed(task), policy, until_success=True).opening_rate
 
     def evaluate(self, policy: PolicyFn, task: str) -> Evaluation:
