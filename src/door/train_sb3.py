@@ -72,7 +72,13 @@ def main(config: Config) -> dict[str, Any]:
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
     import door  # noqa: F401 - registers the environment
-    from door.training.evaluation import VALIDATION, HeldOutWorlds, evaluate, validation_area
+    from door.training.evaluation import (
+        FIRST_WORLDS,
+        VALIDATION,
+        HeldOutWorlds,
+        evaluate,
+        validation_area,
+    )
 
     def make() -> gymnasium.Env[Any, Any]:
         return gymnasium.make(
@@ -86,7 +92,11 @@ def main(config: Config) -> dict[str, Any]:
     with (
         record.start(config, study="door") as run,
         HeldOutWorlds(
-            config.robot, seeds=run.seeds, start=config.start, index=VALIDATION
+            config.robot,
+            seeds=run.seeds,
+            start=config.start,
+            index=VALIDATION,
+            first=FIRST_WORLDS,
         ) as validation_worlds,
     ):
         tuned_flags.note(run, getattr(config, "_tuned", None))

@@ -120,6 +120,23 @@ def test_evaluations_do_not_depend_on_previous_policies(index):
             assert worlds.opening_rate(ScriptedHook(hook), task) == own.opening_rate
 
 
+def test_others_are_tried_only_after_a_success_in_the_first():
+    seeds = record.Seeds(9)
+
+    def opens(rows):
+        hooks = {2: ScriptedHook("pull"), 6: ScriptedHook("pull")}  # each counts its decisions
+        return lambda obs: hooks[len(obs)](obs) * np.isin(np.arange(len(obs)), rows)[:, None]
+
+    with (
+        HeldOutWorlds(seeds=seeds, worlds=6, index=1) as every,
+        HeldOutWorlds(seeds=seeds, worlds=6, index=1, first=2) as staged,
+    ):
+        for rows, tried in (((1, 4), True), ((0, 2, 3), True), ((3, 4), False), ((), False)):
+            rate = every.opening_rate(opens(rows), "pull")
+            assert rate == len(rows) / 6
+            assert staged.opening_rate(opens(rows), "pull") == (rate if tried else 0)
+
+
 def test_fewer_worlds_are_the_first_of_the_others():
     results = []
     for count in (5, 12):

@@ -19,6 +19,7 @@ from door.env.reward import RewardConfig
 from door.training import snapshots
 from door.training.evaluation import (
     DECISIONS,
+    FIRST_WORLDS,
     TEST,
     TRIAL,
     VALIDATION,
@@ -112,7 +113,7 @@ class Trainer:
             reward=self._reward,
             start=config.start,
         )
-        self._validation = self._held_out(VALIDATION, WORLDS)
+        self._validation = self._held_out(VALIDATION, WORLDS, FIRST_WORLDS)
         self.shape = NetworkShape(self.env.obs_size, self.env.action_size, config.hidden())
         self._scaler = ReturnScaler(
             config.num_envs, config.gamma, enabled=config.reward_scale != "none"
@@ -285,7 +286,7 @@ class Trainer:
         """Return task and policy of all tasks for which the agent has one; the current task last."""
         return list(zip(self.tasks, agent.policies(), strict=True))
 
-    def _held_out(self, index: int, worlds: int) -> HeldOutWorlds:
+    def _held_out(self, index: int, worlds: int, first: int = 0) -> HeldOutWorlds:
         config = self.config
         return HeldOutWorlds(
             config.robot,
@@ -295,6 +296,7 @@ class Trainer:
             reward=self._reward,
             threads=config.threads,
             index=index,
+            first=first,
         )
 
     def _validate(self, agent: DoorAgent) -> None:
@@ -303,8 +305,8 @@ class Trainer:
         self.curve.append((self.update, self.steps, rate))
         self.run.log({"validation_opening_rate": rate}, self.update)
         self.run.event(
-            f"update {self.update} of {self.total}, {self.steps} decisions: opened {rate * WORLDS:.0f} of {WORLDS} "
-            "validation worlds"
+            f"update {self.update} of {self.total}, {self.steps} decisions: opened {rate * WORLDS:.0f} of "
+            f"{WORLDS if rate else min(FIRST_WORLDS, WORLDS)} validation worlds"
         )
         self.stopped = record.reached_target(
             [rate for _, _, rate in self.curve], self.config.stop_at
