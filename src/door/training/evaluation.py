@@ -15,8 +15,8 @@ from door.env.worlds import DECISION, World
 # Indices of the sets of held-out worlds: for reporting, for use during training, and for the choice of a start.
 TEST, VALIDATION, TRIAL = 0, 1, 2
 WORLDS = 100
-# Validation worlds that are tried before the others. A policy that opens a tenth of all doors opens none of these with a
-# probability of 0.12, and one that opens a third with 0.0003; no decision of a training depends on such rates.
+# Validation worlds that are tried before the others. A policy that opens a tenth of all doors opens none of these with
+# probability 0.12, one that opens a third with 0.0003. Learning rate and early stopping do not depend on such rates.
 FIRST_WORLDS = 20
 DECISIONS = 127  # per trial, as in the source
 
