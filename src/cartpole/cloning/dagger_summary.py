@@ -165,7 +165,8 @@ def confirmed_successes(rounds: np.ndarray, tested: np.ndarray, target: float) -
     confirmed = np.zeros(len(rounds), bool)
     for clone in np.flatnonzero((rounds > 0) & np.isfinite(rounds)):
         first = int(rounds[clone])
-        confirmed[clone] = tested[first : first + LASTING, clone].mean() >= target
+        shares = tested[first : first + LASTING, clone].tolist()
+        confirmed[clone] = record.reached_target(shares, target, LASTING)
     return confirmed
 
 
