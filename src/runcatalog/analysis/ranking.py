@@ -267,7 +267,7 @@ def _measure(operation: str, stored: Sequence[StoredRun], metric: str, goal: str
             last = optimised[-1]
             return Measure(str(last["name"]), "last", (goal or last.get("goal")) != "min")
         if not objectives:
-            raise CatalogError(f"no run of {operation} has an objective: --metric NAME")
+            raise CatalogError(f"no run of {operation} has an objective: --metric METRIC")
         kind, name = "objective", Counter(o["name"] for o in objectives).most_common(1)[0][0]
     objective = next((o for o in objectives if o["name"] == name), None)
     if kind == "last" and objective is not None:

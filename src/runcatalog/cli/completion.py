@@ -91,8 +91,8 @@ def _query(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
 
 _COMPLETERS: dict[str, Completer] = {
     "OPERATION": _or_nothing(_operations),
-    **dict.fromkeys(("RUN", "A", "B", "BY"), _or_nothing(_runs)),
-    "NAME": _or_nothing(_metrics),
+    **dict.fromkeys(("RUN", "A", "B"), _or_nothing(_runs)),
+    "METRIC": _or_nothing(_metrics),
     "FLAGS": _or_nothing(_flags),
     "QUERY": _or_nothing(_query),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import gc
 import io
 import os
@@ -85,13 +86,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print("catalog: stopped", file=sys.stderr)
         code = 130
     except BrokenPipeError:  # `catalog … | head`
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         code = 128 + signal.SIGPIPE  # a status of its own: 1 says that no run matches
     except OSError as error:
-        if not error.filename:
+        if not error.filename and error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
             raise
-        print(f"catalog: {_line(f'{error.filename}: {error.strerror}')}", file=sys.stderr)
+        if not error.filename:  # of what was being written, which may be the output
+            _drop_output()
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"catalog: {_line(f'{where}{error.strerror}')}", file=sys.stderr)
         code = options.error_code
     gc.freeze()  # at its end Python would look for cycles among all of them
     sys.exit(code)
@@ -114,6 +117,14 @@ def parser() -> argparse.ArgumentParser:
     workers.add(commands)
     server.add(commands)
     return top
+
+
+def _drop_output() -> None:
+    """Let Python's last flush of the output succeed."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _line(text: str) -> str:

@@ -155,7 +155,7 @@ def add(commands: Commands) -> None:
     )
     sub.add_argument("operation", metavar="OPERATION", help="as typed after `guild run`")
     sub.add_argument(
-        "--metric", default="", metavar="NAME",
+        "--metric", default="", metavar="METRIC",
         help="compare its last value, or with best:NAME its best value (default: the operation's objective)",
     )  # fmt: skip
     sub.add_argument(
@@ -194,7 +194,7 @@ def add(commands: Commands) -> None:
     for name in "ab":
         sub.add_argument(name, metavar=name.upper(), help="id, its first digits, or latest")
     sub.add_argument(
-        "--metric", action="append", default=[], metavar="NAME",
+        "--metric", action="append", default=[], metavar="METRIC",
         help="show only this metric (may be repeated; default: all, for batches the objective)",
     )  # fmt: skip
     sub.add_argument("--json", action="store_true", help="as JSON: pairs of the values of A and B")

@@ -117,10 +117,13 @@ def unpack(data: bytes, digest: str, root: Path) -> None:
 
 
 def read(root: Path, wanted: Iterable[Wanted]) -> Iterator[Piece]:
-    """Yield pieces of files in a directory, until an answer is full; files that are gone are left out."""
-    space = ANSWER_BYTES
+    """Yield pieces of files in a directory, until an answer is full; files that are gone are left out.
+
+    A checkpoint waits for all of the points before it: nothing follows a growing file of which more is to come.
+    """
+    space, behind = ANSWER_BYTES, False
     for each in wanted:
-        if space <= 0:
+        if space <= 0 or (behind and not grows(each.name)):
             return
         path = inside(root, each.name)
         try:
@@ -137,14 +140,20 @@ def read(root: Path, wanted: Iterable[Wanted]) -> Iterator[Piece]:
         except OSError:
             continue
         space -= len(data)
-        yield Piece(each.name, offset, data, stamp, offset + len(data) >= size)
+        piece = Piece(each.name, offset, data, stamp, offset + len(data) >= size)
+        behind = behind or _is_behind(piece)
+        yield piece
 
 
 def unread(wanted: Iterable[Wanted], pieces: Collection[Piece]) -> set[str]:
     """Return the files that were asked for and not read, though there was space in the answer; see `read`."""
-    if sum(len(piece.data) for piece in pieces) >= ANSWER_BYTES:
+    if sum(len(piece.data) for piece in pieces) >= ANSWER_BYTES or any(map(_is_behind, pieces)):
         return set()
     return {each.name for each in wanted} - {piece.name for piece in pieces}
+
+
+def _is_behind(piece: Piece) -> bool:
+    return grows(piece.name) and not piece.complete
 
 
 def check(file: io.BufferedIOBase, offset: int) -> int:

@@ -38,8 +38,12 @@ def problem(demands: Mapping[str, Any]) -> str:
             (command in place of these) and `versions` (by package).
     """
     computes = _probe if demands.get("probe") else _products
-    checks = (_driver, lack_of_memory, _disk, _versions, computes)
-    return next(filter(None, (check(demands) for check in checks)), "")
+    return _driver(demands) or computes(demands)
+
+
+def misfit(demands: Mapping[str, Any]) -> str:
+    """Return what a run asks for and does not find here, though others may; "" if nothing. Demands: see `problem`."""
+    return _memory(demands) or _disk(demands) or _versions(demands)
 
 
 def clock_problem(here: float, submitter: float) -> str:
@@ -63,7 +67,7 @@ def _driver(demands: Mapping[str, Any]) -> str:
     return f"it has {found} GPUs that answer, not {needed}" if found < needed else ""
 
 
-def lack_of_memory(demands: Mapping[str, Any]) -> str:
+def _memory(demands: Mapping[str, Any]) -> str:
     """Return that too little memory is free; "" if it is enough."""
     import psutil
 

@@ -54,8 +54,11 @@ class Mirror:
     def _wanted(self, name: str, stamp: Stamp) -> Wanted:
         if name in self._parts:
             begun, size = self._parts[name]
-            if begun == stamp:
-                return Wanted(name, size, self._check(self._partial(name), size), stamp)
+            # One that is appended to has another stamp at each look.
+            grows = files.grows(name) and begun[2] == stamp[2]
+            if grows or begun == stamp:
+                check = self._check(self._partial(name), size)
+                return Wanted(name, size, check, None if grows else stamp)
         known = self._known.get(name)
         if known and files.grows(name) and known[2] == stamp[2] and known[0] <= stamp[0]:
             path = files.inside(self._root, name)

@@ -364,8 +364,10 @@ class Node:
                 return {"refused": "an older attempt is ending"}
             if self._running() >= self.slots:
                 return {"refused": "no slot is free"}
-            if lack := health.lack_of_memory(demands):  # another run may have it
-                return {"refused": lack}
+            # Of this run, not of the machine: another one may be content.
+            asked = demands | {"scratch": str(self.scratch)}
+            if misfit := await asyncio.to_thread(health.misfit, asked):
+                return {"refused": misfit}
             await self._check(demands)
             if self.drained:
                 return {"refused": f"drained: {self.drained}"}

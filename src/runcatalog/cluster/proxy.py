@@ -178,7 +178,7 @@ class Proxy:
     def _mirror(self, place: Place, mirror: Mirror, printed: _Printed) -> Look:
         passed, repeated = 0, 0
         look: Look | None = None
-        unread, said = set[str](), set[str]()
+        unread, said, begun = set[str](), set[str](), set[str]()
         begin = time.monotonic()
         while True:
             for number in self._signals[passed:]:
@@ -204,12 +204,14 @@ class Proxy:
                 said.add(name)
                 _say(f"{name!r} cannot be read on {place.machine}")
             readable = [each for each in wanted if each.name not in unread]
+            before, begun = begun, {p.name for p in look.pieces if not (p.offset or p.complete)}
+            # A file that is written all the time changes with every look; it has to wait for the next one.
+            arrived |= before & begun
             incomplete = any(
                 each.name in look.files and each.name not in arrived for each in readable
             )
             changed = mirror.wanted(look)
             fresh = any(each.name not in unread for each in changed)
-            # A file that is written all the time changes with every look; it has to wait for the next one.
             if incomplete or (fresh and (not readable or look.code is not None)):
                 continue
             if all(

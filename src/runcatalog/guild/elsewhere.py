@@ -63,9 +63,10 @@ class Places:
             running: Ids of runs that occupy places for the caller.
         """
         from runcatalog.cluster.engine import EngineError
+        from runcatalog.record.errors import UserError
 
         self._own |= set(running)
-        with contextlib.suppress(EngineError):
+        with contextlib.suppress(EngineError, UserError):  # engines.yml is being edited
             self._known = self._ask()
         return self._known
 

@@ -114,10 +114,15 @@ class GuildRun:
         return (guild / "STAGED").exists() or (guild / "PENDING").exists()
 
     @property
+    def is_kept(self) -> bool:
+        """Whether Guild still has it."""
+        return (self.directory / ".guild" / "opref").is_file()
+
+    @property
     def has_begun(self) -> bool:
         """Whether it is a run: not waiting, nor of weights only, nor one whose flags the script refused."""
         return (
-            (self.directory / ".guild" / "opref").is_file()
+            self.is_kept
             and not self.is_waiting
             and not self.attr(WEIGHTS_ONLY)
             and not self.attr(REFUSED)
@@ -192,11 +197,12 @@ class GuildRun:
     def trials(self) -> list[str]:
         """Ids of the trials that a batch's directory links to."""
         ids = []
-        for entry in os.scandir(self.directory):
-            if entry.is_symlink():
-                target = os.path.basename(os.path.realpath(entry.path))
-                if _ID.fullmatch(target):
-                    ids.append(target)
+        with contextlib.suppress(FileNotFoundError):  # removed since it was read
+            for entry in os.scandir(self.directory):
+                if entry.is_symlink():
+                    target = os.path.basename(os.path.realpath(entry.path))
+                    if _ID.fullmatch(target):
+                        ids.append(target)
         return sorted(ids)
 
     @cached_property
@@ -371,8 +377,11 @@ class Cache:
         content = {}
         for run in runs:
             stamp = self._stamps.get(run.where)
-            if stamp:
-                content[run.where] = [stamp, *(getattr(run, name) for name in FIELDS)]
+            fields = [getattr(run, name) for name in FIELDS] if stamp else []
+            if stamp and stamp == _stamp(
+                run.where
+            ):  # neither changed nor removed while they were read
+                content[run.where] = [stamp, *fields]
         shown = json.dumps({"format": FORMAT, "runs": content}, separators=(",", ":"))
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         with contextlib.suppress(OSError):  # without a cache, the next sync reads all runs again

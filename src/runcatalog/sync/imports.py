@@ -238,14 +238,18 @@ def read_csv(
     _, rows = compare_csv.read(path)
     if not rows:
         raise CatalogError(f"{path}: no runs in it")
-    chosen = study or project.study_of(rows[0]["operation"])
-    if not chosen:
+    operations = {row["operation"] for row in rows}
+    study_of = {name: study or project.study_of(name) for name in operations}
+    if unknown := sorted(name for name, chosen in study_of.items() if not chosen):
         known = ", ".join(project.studies()) or "none"
         raise CatalogError(
-            f"{path}: no study declares {rows[0]['operation']!r}: give --study NAME; studies: {known}"
+            f"{path}: no study declares {unknown[0]!r}: give --study NAME; studies: {known}"
         )
-    declared = _declared(project, {row["operation"] for row in rows})
-    return compare_csv.records(path, replace(options, study=chosen, **declared))
+    declared = _declared(project, operations)
+    return [
+        replace(record, study=study_of[record.operation])
+        for record in compare_csv.records(path, replace(options, **declared))
+    ]
 
 
 def _declared(project: Project, names: set[str]) -> dict[str, Any]:

@@ -382,6 +382,8 @@ class Sync:
             needed = objective.scalar if objective is not None else ""
             points = scalars.points(run.directory, files, needed)
             record = _with_scalars(record, points, objective)
+        if not run.is_kept:  # removed while others were sent: its row stays as it is
+            return
         sent = self.report.sent
         mlflow_id = self._put(record, unchanged, points)
         if self.report.sent > sent and status == FINISHED and objective is not None:

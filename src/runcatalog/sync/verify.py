@@ -61,7 +61,7 @@ class Report:
         records: Number of committed records that were compared with MLflow.
         differences: What does not agree.
         unchecked: Number of runs that could not be compared, by reason.
-        directories: Directories of the runs with differences.
+        directories: Directories of the checked runs by id.
     """
 
     journals: int = 0

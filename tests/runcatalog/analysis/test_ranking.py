@@ -189,7 +189,7 @@ def test_metrics_goals_and_flags_to_group_by(make):
         ranked(runs, "toy:train", "rate", by=["lrr"])
     with pytest.raises(CatalogError, match="has the metric 'rat', did you mean rate"):
         ranked(runs, "toy:train", "rat")
-    with pytest.raises(CatalogError, match="no run of toy:train has an objective: --metric NAME"):
+    with pytest.raises(CatalogError, match="no run of toy:train has an objective: --metric METRIC"):
         ranked(runs)
     with pytest.raises(CatalogError, match="did you mean toy:train"):
         ranked(runs, "toy:trian", "rate")

@@ -376,3 +376,9 @@ def test_init_appends_to_a_gitignore_of_any_encoding(shell):
     assert b"\n.cache/\n" in content
     shell.inside("init")
     assert path.read_bytes() == content
+
+
+def test_a_full_disk_is_an_error_and_not_an_empty_answer(shell):
+    shell("guild run toy:train -y")
+    line = f"{prepared.python()} -m runcatalog.cli.main search toy --csv > /dev/full"
+    assert shell(line, code=2) == "catalog: No space left on device\n"

@@ -30,6 +30,7 @@ def test_commands_operations_runs_and_names_are_completed(shell):
     assert "opening_rate" in answers(shell, "catalog best toy:train --metric opening")
     assert "lr=" in answers(shell, "catalog search lr")
     assert "lr" in answers(shell, "catalog best toy:train --group-by l")
+    assert answers(shell, "catalog workers start opening") == [""]  # a worker's name
 
 
 def test_nothing_is_offered_where_there_is_no_project(shell, tmp_path):

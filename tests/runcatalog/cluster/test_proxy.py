@@ -129,6 +129,55 @@ def test_a_file_longer_than_an_answer_is_fetched_without_a_pause(submitter, mach
     assert all((submitter._root / name).read_bytes() == name.encode() * 35 for name in "abc")
 
 
+def test_a_long_journal_is_fetched_while_the_run_goes_on_and_before_the_checkpoint(
+    submitter, machine, monkeypatch
+):
+    monkeypatch.setattr(files, "PIECE_BYTES", 10)
+    monkeypatch.setattr(files, "ANSWER_BYTES", 25)
+    journal = machine.folder / "journal" / "metrics.jsonl"
+    journal.parent.mkdir()
+    journal.write_bytes(b"x" * 100)
+    mirrored, poll = submitter._root / "journal" / "metrics.jsonl", machine.poll
+
+    def poll_while_logging(*arguments, **options):
+        if machine.code is None:
+            with journal.open("ab") as file:
+                file.write(b"y")
+            if machine.polls == 3:
+                (machine.folder / "weights").write_bytes(b"of 103 points")
+        if (submitter._root / "weights").exists():
+            assert mirrored.stat().st_size >= 103
+        return poll(*arguments, **options)
+
+    monkeypatch.setattr(machine, "poll", limited(poll_while_logging, 30))
+    monkeypatch.setattr(submitter, "_sleep", lambda seconds: setattr(machine, "code", ENDED))
+    assert follow(submitter).code == ENDED
+    for name in ("weights", "journal/metrics.jsonl"):
+        assert (submitter._root / name).read_bytes() == (machine.folder / name).read_bytes()
+
+
+def test_a_long_file_that_is_written_all_the_time_is_asked_for_with_pauses(
+    submitter, machine, monkeypatch
+):
+    monkeypatch.setattr(files, "PIECE_BYTES", 10)
+    monkeypatch.setattr(files, "ANSWER_BYTES", 25)
+    poll, pauses = machine.poll, []
+
+    def poll_while_writing(*arguments, **options):
+        if machine.code is None:
+            (machine.folder / "memory").write_bytes(b"%100d" % machine.polls)
+        return poll(*arguments, **options)
+
+    def pause(seconds):
+        pauses.append(machine.polls)
+        machine.code = ENDED if len(pauses) == 3 else None
+
+    monkeypatch.setattr(machine, "poll", limited(poll_while_writing, 30))
+    monkeypatch.setattr(submitter, "_sleep", pause)
+    assert follow(submitter).code == ENDED
+    assert (submitter._root / "memory").read_bytes() == (machine.folder / "memory").read_bytes()
+
+
 def test_a_machine_reads_the_files_of_a_run_once_after_its_end(
     submitter, machine, monkeypatch, capfdbinary
 ):

@@ -13,6 +13,7 @@ from runcatalog.cli.main import main
 from runcatalog.record.delivery.mlflow_client import MlflowError
 from runcatalog.record.journal.files import locked, read_json, write_json
 from runcatalog.store.client import Store
+from runcatalog.store.sqlite_reader import reader
 from runcatalog.sync import sync
 from runcatalog.sync.sync import Sync
 
@@ -225,3 +226,43 @@ def test_deleted_rows_are_sent_again(project, runs):
         connection.execute("DELETE FROM metrics WHERE step = 2")
     assert synced(project).sent == 1
     assert sorted(points(database)) == before
+
+
+def test_a_run_that_is_removed_while_others_are_sent_keeps_its_row(project, tmp_path):
+    def guild_run(number, started):
+        directory = tmp_path / "home" / "runs" / f"{number:032x}"
+        attributes = {
+            "started": started,
+            "stopped": started + 10**6,
+            "exit_status": 0,
+            "flags": f"lr: 0.{number}",
+        }
+        (directory / ".guild" / "attrs").mkdir(parents=True)
+        (directory / ".guild" / "opref").write_text(
+            f"guildfile:{project.root}/guild.yml '' toy train"
+        )
+        for name, value in attributes.items():
+            (directory / ".guild" / "attrs" / name).write_text(f"{value}\n")
+        return directory
+
+    def remove_second(line):
+        if line.startswith("00000000"):
+            shutil.rmtree(second, ignore_errors=True)
+
+    def rows():
+        return {
+            stored.run[-1]: (stored.status, stored.record.flags) for stored in reader(None).runs()
+        }
+
+    home, start = tmp_path / "home", 1_700_000_000_000_000
+    second = guild_run(2, start + 10**7)
+    Sync(project, Store(), lambda line: None).run(home)
+    kept = rows()
+    assert kept == {"2": ("FINISHED", {"lr": 0.2})}
+    guild_run(1, start)
+    (second / ".guild" / "attrs" / "label").write_text("changed")  # so that it would be sent again
+    Sync(project, Store(), remove_second).run(home)
+    assert not second.exists()
+    assert rows() == kept | {"1": ("FINISHED", {"lr": 0.1})}
+    Sync(project, Store(), lambda line: None).run(home)
+    assert rows() == kept | {"1": ("FINISHED", {"lr": 0.1})}

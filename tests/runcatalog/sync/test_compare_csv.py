@@ -181,3 +181,28 @@ def test_of_two_machines_with_one_host_name_the_first_has_the_runs_of_a_csv(proj
     )
     _, run = imports.read_csv(project, path, "toy", Options(""))
     assert run.machine == "a"
+
+
+def test_a_run_of_a_csv_is_in_the_study_that_declares_its_operation(project, tmp_path):
+    (project.root / "guild.yml").write_text(
+        "- include: [experiments/toy/guild.yml, experiments/other/guild.yml]\n"
+    )
+    (project.experiments / "other").mkdir()
+    (project.experiments / "other" / "guild.yml").write_text(
+        "- model: other\n  operations:\n    train: {main: train}\n"
+    )
+    row = "{},{},2026-01-01 00:00:00,0:01:00,completed,,0.93\n"
+    path = tmp_path / "c.csv"
+    header = "run,operation,started,time,status,label,score\n"
+    path.write_text(
+        header + row.format("0a1b2c3d", "other:train") + row.format("1a1b2c3d", "toy:train")
+    )
+    _, *read = imports.read_csv(project, path, "", Options(""))
+    assert {run.operation: run.study for run in read} == {
+        "other:train": "other",
+        "toy:train": "toy",
+    }
+    assert {run.study for run in imports.read_csv(project, path, "toy", Options(""))} == {"toy"}
+    path.write_text(path.read_text() + row.format("2a1b2c3d", "unknown:train"))
+    with pytest.raises(CatalogError, match="no study declares 'unknown:train'"):
+        imports.read_csv(project, path, "", Options(""))
