@@ -339,7 +339,7 @@ def _outcome(data: PageData, record: RunRecord) -> str:
 
 
 def _end(record: RunRecord) -> str:
-    word = dict(_ENDS)[record.status].partition(" ")[0]
+    word = dict(_ENDS)[record.status]
     reason = " ".join(record.reason.split())
     if reason.startswith("lost"):
         return markdown.escape(reason, 80)

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,7 +123,7 @@ class Catalog:
         """
         pages = self.pages
         notes = self.project.root / ".cache" / "figures"
-        changed = [p for p, f in sorted(self.figures.items()) if figure_files.write(p, f, notes)]
+        changed = [p for p, f in sorted(self.figures.items()) if _write_figure(p, f, notes)]
         root = self.project.root
         changed += [root / p for p, content in pages.items() if write_text(root / p, content)]
         for path in outdated(self.project, pages, self._folder):
@@ -255,6 +255,7 @@ class Catalog:
                 f"figure {name!r}: no run of {', '.join(_list(operations))} has a metric {metric}"
                 f"{suggestion(metric, known)}"
             )
+        _check_flags(f"figure {name!r}", operations, flags or (), runs)
         shown = metric.partition("*")[2].strip("/ ") if "*" in metric else metric
         palette = Palette.read(self.project.experiments)
         unit = self.data.unit(runs, metric)
@@ -278,13 +279,8 @@ class Catalog:
             has_result = any(t.status == FINISHED and t.objective for t in trials)
             if has_result and groups.varying(trials) and (head.batch or head.run).startswith(batch):
                 id8 = (head.batch or head.run)[:8]
-                flags = {flag for trial in trials for flag in trial.flags}
-                for flag in (*(more.get("parameters") or ()), *(more.get("pair") or ())):
-                    if flag not in flags:
-                        raise CatalogError(
-                            f"landscape {name!r}: no run of {operation} has a flag {flag}"
-                            f"{suggestion(flag, flags)}"
-                        )
+                named = (*(more.get("parameters") or ()), *(more.get("pair") or ()))
+                _check_flags(f"landscape {name!r}", operation, named, trials)
                 drawing = Landscape(own, trials, **more)
                 kind = "search" if searches.is_search(own, trials) else "sweep"
                 return self._drawn(name, drawing, f"landscape of {kind} {id8}")
@@ -353,12 +349,17 @@ class Catalog:
         """
         from runcatalog.plots.seed_points import SeedPoints
 
-        runs = [
+        finished = [
             run
             for run in self._runs(operations)
-            if run.status == FINISHED
-            and not self.data.is_batch(run)
-            and all(run.flags.get(flag) == value for flag, value in (where or {}).items())
+            if run.status == FINISHED and not self.data.is_batch(run)
+        ]
+        named = (*(flags or ()), *(where or ()))
+        _check_flags(f"seed_points {name!r}", operations, named, finished)
+        runs = [
+            run
+            for run in finished
+            if all(run.flags.get(flag) == value for flag, value in (where or {}).items())
         ]
         drawing = SeedPoints(runs, numbers, flags, **more)
         return self._drawn(name, drawing, str(more.get("label") or ", ".join(numbers)))
@@ -469,7 +470,8 @@ class Catalog:
         if not drawing.runs:
             return ""
         if not self.local:
-            self.figures[path] = drawing
+            if self.figures.setdefault(path, drawing) != drawing:
+                raise CatalogError(f"figure {name!r}: another figure of the study has this name")
         elif any(record.run in self.local for record in drawing.runs):
             path = self.project.local_figures / self._study / "figures" / path.name
             self.figures[path] = drawing
@@ -652,6 +654,27 @@ def _distinct_anchors(headings: Sequence[str]) -> list[str]:
         anchors.append(f"{anchor}-{counts[anchor]}" if counts[anchor] else anchor)
         counts[anchor] += 1
     return anchors
+
+
+def _check_flags(
+    figure: str, operations: Sequence[str] | str, named: Iterable[str], runs: Sequence[RunRecord]
+) -> None:
+    """Raise a CatalogError if no run has a flag that a template names: its settings would be one."""
+    known = {flag for run in runs for flag in run.flags}
+    for flag in named if runs else ():
+        if flag not in known:
+            raise CatalogError(
+                f"{figure}: no run of {', '.join(_list(operations))} has a flag {flag}"
+                f"{suggestion(flag, known)}"
+            )
+
+
+def _write_figure(path: Path, drawing: Drawing, notes: Path) -> bool:
+    """Write a figure as `figure_files.write`; what a template gave wrongly shows only when it is drawn."""
+    try:
+        return figure_files.write(path, drawing, notes)
+    except (TypeError, ValueError, AttributeError, LookupError) as error:
+        raise CatalogError(f"figure {path.stem!r}: {type(error).__name__}: {error}") from None
 
 
 def _alone(record: RunRecord) -> RunRecord:

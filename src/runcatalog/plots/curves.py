@@ -280,9 +280,10 @@ def _seeds(counts: Sequence[int], unit: str) -> str:
 
 def _panels(runs: Sequence[RunRecord]) -> list[tuple[str, list[RunRecord]]]:
     """Return (title, runs) of a panel per operation, by name."""
+    titles = labels.operations(run.operation for run in runs)
     named: dict[str, list[RunRecord]] = {}
     for run in runs:
-        named.setdefault(run.operation.rpartition(":")[2], []).append(run)
+        named.setdefault(titles[run.operation], []).append(run)
     return sorted(named.items())
 
 

@@ -44,11 +44,14 @@ class HeatMap:
         """Return (names of the columns, names of the rows, values by (column, row)); None for a failed run."""
         cells: dict[tuple[str, str], list[float | None]] = {}
         sizes: dict[str, dict[str, tuple[int, float, str]]] = {"x": {}, "y": {}}
+        titles = labels.operations(run.operation for run in self.runs)
         for index, run in enumerate(self.runs):
             for star, value in self._values(run).items():
                 key = []
                 for which, name in (("x", self.x), ("y", self.y)):
-                    shown = self._property(run, name, star)
+                    shown = (
+                        titles[run.operation] if name == "operation" else _property(run, name, star)
+                    )
                     # Operations are in the order of the runs, numbers by size.
                     size = (0, float(index), "") if name == "operation" else values.sort_key(shown)
                     sizes[which].setdefault(labels.value(shown), size)
@@ -72,12 +75,6 @@ class HeatMap:
             fit = fitting(self.metric, sorted(known))
             return {star: known[name] for star, name in sorted(fit.items())}
         return {"": known[self.metric]} if self.metric in known else {}
-
-    @staticmethod
-    def _property(run: RunRecord, name: str, star: str) -> object:
-        if name == "*":
-            return star.replace("_", " ")
-        return run.operation.rpartition(":")[2] if name == "operation" else run.flags.get(name)
 
     def svg(self) -> str:
         """Return the figure as SVG."""
@@ -105,6 +102,10 @@ class HeatMap:
         width = 0.95 * len(columns) + 0.07 * min(longest, 24) + 1.5
         size = (min(width, style.WIDTH), 0.5 * len(rows) + 0.8)
         return style.svg(size, draw)
+
+
+def _property(run: RunRecord, name: str, star: str) -> object:
+    return star.replace("_", " ") if name == "*" else run.flags.get(name)
 
 
 def _draw_cells(page: Page, axis: Axes, content: Any, label: str, rate: bool) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from runcatalog.text import markdown
@@ -12,6 +13,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LABEL = 30  # characters of a line in the legend
+
+
+def operations(names: Iterable[str]) -> dict[str, str]:
+    """Return the names of operations without their models, by name; whole where two would be the same."""
+    short = {name: name.rpartition(":")[2] for name in names}
+    counts = Counter(short.values())
+    return {name: text if counts[text] == 1 else name for name, text in short.items()}
 
 
 def logarithmic(axes: Axes, *, upright: bool = False) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from runcatalog.analysis import groups
+from runcatalog.analysis import groups, searches
 from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RunRecord
 from runcatalog.plots import labels, style
@@ -141,8 +141,7 @@ class _Trials:
             for i, run in enumerate(runs)
             if run.status == FINISHED and (o := run.objective) and math.isfinite(o["value"])
         }
-        kinds = [(run.result or {}).get("search") for run in runs]
-        names = [str(k.get("kind") or "") if isinstance(k, dict) else "" for k in kinds]
+        names = [searches.origin(run) for run in runs]
         sign = 1 if small_is_good else -1
         best = min(values, key=lambda i: (sign * values[i], i), default=None)
         return cls(

@@ -184,7 +184,7 @@ class Run:
             if new:
                 self._tfevents.append(now, int(step), new)
         if not different and self._metrics.mismatches and not self.resumed:
-            names = ", ".join(sorted(set(values) - set(new)))
+            names = ", ".join(sorted(self._metrics.differing))
             self.event(f"step {step}: another value than before of {names}; the first one counts")
 
     def progress(self, done: float, total: float, unit: str) -> None:

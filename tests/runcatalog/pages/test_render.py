@@ -208,6 +208,8 @@ def test_a_wrong_template_is_named(project, template, words):
         ('{{ cell("toy:train", "a", "b", lrr=0.1) }}', "has a flag lrr"),
         ('{{ finding(["toy:train"], x="lrr", y="seed") }}', "has a flag lrr"),
         ('{{ figure("loss", ["toy:train"], "lss") }}', "has a metric lss, did you mean loss?"),
+        ('{{ figure("loss", ["toy:train"], "loss", flags=["lrr"]) }}', "has a flag lrr"),
+        ('{{ seed_points("p", ["toy:train"], {"x": 1}, where={"lrr": 1}) }}', "has a flag lrr"),
     ],
 )
 def test_a_name_that_no_run_has_is_an_error_of_the_template(project, make, template, words):
@@ -219,6 +221,31 @@ def test_a_name_that_no_run_has_is_an_error_of_the_template(project, make, templ
         joined(render.Catalog(project, [run]))
     assert "catalog.md.j2" in str(error.value)
     joined(render.Catalog(project, []))  # before the first run the names cannot be known
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ('{{ seed_points("p", ["toy:train"], ["objective"]) }}', "figure 'p': AttributeError"),
+        ('{{ figure("p", ["toy:train"], "loss") }}{{ figure("p", ["toy:train"], "score") }}',
+         "figure 'p': another figure of the study has this name"),
+    ],
+)  # fmt: skip
+def test_a_figure_that_cannot_be_drawn_or_would_replace_another_is_named(
+    project, make, template, words
+):
+    (project.experiments / "toy" / "catalog.md.j2").write_text(template)
+    run = make(1, value=1.0, lr=0.1, seed=1)
+    run = run.with_points({name: [(1, 0.5), (2, 0.25)] for name in ("loss", "score")})
+    with pytest.raises(CatalogError, match=re.escape(words)):
+        render.Catalog(project, [run]).write()
+
+
+def test_a_figure_may_stand_in_two_places(project, make):
+    figure = '{{ figure("p", ["toy:train"], "loss") }}'
+    (project.experiments / "toy" / "catalog.md.j2").write_text(figure + figure)
+    run = make(1, lr=0.1, seed=1).with_points({"loss": [(1, 0.5), (2, 0.25)]})
+    assert joined(render.Catalog(project, [run])).count("figures/p.svg") == 2
 
 
 def test_seeds_share_a_row(project, make):

@@ -216,6 +216,23 @@ def test_runs_of_two_operations_with_the_same_flags_are_both_drawn(project, make
     assert len(figure.runs) == 2
 
 
+def test_operations_of_two_models_with_one_name_are_not_averaged(project, make):
+    (project.experiments / "toy" / "catalog.md.j2").write_text(
+        '{{ figure("curve", ["toy:train", "other:train"], "rate") }}'
+    )
+    runs = [
+        make(n, value=0.5, seed=1, lr=1, operation=operation).with_points({"rate": [(0, 0.0)]})
+        for n, operation in enumerate(["toy:train", "other:train"], 1)
+    ]
+    catalog = render.Catalog(project, runs)
+    assert catalog.pages
+    (figure,) = catalog.figures.values()
+    assert {"toy:train", "other:train"} <= set(texts(figure.svg()))
+    _, up, cells = HeatMap(runs, "lr", "operation").cells()
+    assert sorted(up) == ["other:train", "toy:train"]
+    assert len(cells) == 2
+
+
 def test_a_learning_rate_is_not_in_per_cent():
     curve = [(0, 3e-4), (9, 0.0)]
     runs = [run(1, 0.5).with_points({"train/learning_rate": curve, "train/success_rate": curve})]

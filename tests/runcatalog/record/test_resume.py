@@ -8,6 +8,7 @@ import pytest
 
 import ends_table
 from runcatalog import record
+from runcatalog.record.delivery import tags
 from runcatalog.record.delivery.publish import publish
 from runcatalog.record.journal.files import read_json
 from runcatalog.record.journal.lines import read_lines
@@ -207,15 +208,37 @@ def test_a_new_run_without_guild_lies_in_the_project(project, capsys):
     shutil.rmtree(run.directory)
 
 
+def test_arrays_in_a_result_are_lists(project):
+    import numpy as np
+
+    table = {"rows": np.arange(4.0).reshape(2, 2), "best": np.float32(0.5), "count": np.int64(3)}
+    with record.start(record.Config(), study="toy") as run:
+        run.finish({"metrics": table})
+    written = read_json(run.directory / "result.json")
+    assert written["status"] == "FINISHED"
+    assert written["result"]["metrics"] == {"rows": [[0, 1], [2, 3]], "best": 0.5, "count": 3}
+
+
+def test_a_long_table_of_a_result_reaches_mlflow_whole(project):
+    from runcatalog.store.run_rows import _result
+
+    rows = [[i, f"a setting with the number {i}", "12.3 [11.2, 13.4]"] for i in range(160)]
+    result = {"table": {"columns": ["a", "b", "c"], "rows": rows}, "summary": "160 settings"}
+    result |= {"objective": {"name": "loss", "value": 2.0}, "variant": {"method": "grid"}}
+    sent = tags._result_tags(result)
+    assert max(map(len, sent.values())) <= 8000
+    assert _result(sent) == result
+
+
 def test_another_value_of_a_point_is_told_once(project, capsys):
     with record.start(record.Config(), study="toy") as run:
         for step in (1, 2, 2, 1):
-            run.log({"loss": step / 2}, step)
+            run.log({"loss": step / 2, "same": 1.0, "time/x": step / 4}, step)
         assert "another value" not in capsys.readouterr().out
         for step in (1, 2):
-            run.log({"loss": 5.0}, step)
+            run.log({"loss": 5.0, "same": 1.0, "time/x": 3.0}, step)
         run.finish({})
-    assert capsys.readouterr().out.count("step 1: another value than before of loss") == 1
+    assert capsys.readouterr().out.count("step 1: another value than before of loss; the") == 1
     events = (run.directory / "journal" / "events.jsonl").read_text()
     assert events.count("another value") == 1
 

@@ -23,6 +23,7 @@ from runcatalog.model.run_record import (
 from runcatalog.pages.tables import evaluation_marks
 from runcatalog.pages.tables.page_data import PageData
 from runcatalog.pages.tables.settings import Setting
+from runcatalog.record.output import outcome as outcome_text
 from runcatalog.text import markdown, sentences, terminal
 
 WIDEST = 100  # characters of a cell; the entry of the run has the rest
@@ -43,7 +44,7 @@ def interval(objectives: Sequence[dict[str, Any]]) -> str:
 
 def _is_narrow(bounds: tuple[float, float] | None) -> bool:
     """Return whether the interval of a rate is so narrow that whole per cent would not show it."""
-    return bounds is not None and bounds[1] - bounds[0] < 0.02
+    return bounds is not None and bounds[1] - bounds[0] < outcome_text.NARROW
 
 
 def _percent(rate: float) -> str:

@@ -13,7 +13,7 @@ from runcatalog.record.provenance.redact import allowed
 
 RESULT = "result"  # tag; a long one goes on in result.1, result.2, …
 _TAG_LENGTH = 7900  # characters; MLflow truncates tags at 8000
-_TAGS = 4  # of a result with outcomes on levels, at most; the reader joins them
+_TAGS = 4  # of a result, at most; the reader joins them
 
 
 def run_tags(
@@ -77,10 +77,10 @@ def run_tags(
 
 
 def _result_tags(result: dict[str, Any] | None) -> dict[str, str]:
-    """Return the result as JSON in few tags; long fields stored elsewhere are dropped."""
+    """Return the result as JSON in few tags; long fields are dropped, those first that are stored elsewhere."""
     if result is None:
         return {RESULT: ""}
-    # Results without outcomes fit in one tag, as older runs were exported.
+    # Without outcomes, one tag is tried first: runs that fit into it are exported as before.
     tags = _TAGS if "outcomes" in result else 1
     kept = {name: result[name] for name in ("objective", "evaluation") if name in result}
     alone = kept
@@ -90,7 +90,8 @@ def _result_tags(result: dict[str, Any] | None) -> dict[str, str]:
         (result, 1),
         (_without(result, "metrics"), tags),
         (_without(result, "metrics", "variant"), tags),
-        (_without(result, "metrics", "outcomes"), tags),
+        (_without(result, "metrics"), _TAGS),
+        (_without(result, "metrics", "outcomes"), _TAGS),
         (kept, 1),
         (alone, 1),
         ({}, 1),

@@ -66,8 +66,8 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else non_finite_text(value)
-    if hasattr(value, "item"):
-        return plain(value.item())
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     raise TypeError(f"a {type(value).__name__} cannot be part of a result")

@@ -64,11 +64,13 @@ class MetricsFile:
 
     Attributes:
         damage: Damaged lines of earlier sessions.
+        differing: Names of the values that differed in the newest append.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.mismatches = 0
+        self.differing: list[str] = []
         self.damage = Damage()
         self._last: dict[str, int] = {}
         self._index: dict[tuple[str, int], float] | None = None
@@ -107,6 +109,7 @@ class MetricsFile:
         for name in metrics:
             if name not in self._last:
                 _check_name(name)
+        self.differing = []
         new = {name: value for name, value in metrics.items() if self._is_new(name, step, value)}
         if new:
             values = {
@@ -146,6 +149,7 @@ class MetricsFile:
         equal = first == value or (first != first and value != value)
         if not equal and not name.startswith(CLOCK_PREFIX):
             self.mismatches += 1
+            self.differing.append(name)
         return False
 
     def _load(self) -> None:

@@ -24,6 +24,7 @@ _OBJECTIVE = re.compile(
 )
 
 
+NARROW = 0.02  # width of a rate's interval below which whole per cent would not show it
 KILLED = "killed: "  # prefix of the reason of a run that a signal ended
 
 
@@ -52,7 +53,8 @@ def summary_line(
         axis = objective.get("axis") or "step"
         parts.append(f"after {objective['at']} {axis}{'' if objective['at'] == 1 else 's'}")
     sentence = " ".join(parts) + (", less is better" if objective.get("goal") == "min" else "")
-    attributes = {"task_id": result.get("task_id"), **(result.get("variant") or {})}
+    variant = result.get("variant")
+    attributes = {"task_id": result.get("task_id")} | (variant if isinstance(variant, dict) else {})
     attribute_parts = [
         f"{name} {_attribute_text(v)}"
         for name, v in sorted(attributes.items())
@@ -139,6 +141,8 @@ def after(objective: Mapping[str, Any], escape: Callable[[str, int], str] = _as_
 def interval_text(objective: Mapping[str, Any], low: float, high: float) -> str:
     """Return " [86, 97]", in per cent for a rate."""
     if objective.get("kind") == "rate" and math.isfinite(low) and math.isfinite(high):
+        if high - low < NARROW:
+            return f" [{numbers.share(low)}, {numbers.share(high)}]"
         return f" [{math.floor(100 * low + 0.5)}, {math.floor(100 * high + 0.5)}]"
     return f" [{numbers.number(low)}, {numbers.number(high)}]"
 

@@ -50,6 +50,7 @@ _PATH_NAME = re.compile(
 )
 _PATH = re.compile(r"(/[\w.@+-]+)+/?|/")
 _DECIMAL = re.compile(r"(?=.{1,11}\Z)[0-9.]*\.[0-9.]*")
+_NUMBER = re.compile(r"-?[0-9]{1,10}\.[0-9]{1,17}(?:e[+-]?[0-9]{1,3})?[.)]?")
 # Switches and defaults that everybody knows; as whole words they are parts of ordinary text.
 _ORDINARY = re.compile(
     r"true|false|yes|no|on|off|none|null|auto|test|root|admin|user|guest|demo|local|dev|prod",
@@ -404,4 +405,6 @@ def keep_private(directory: Path) -> None:
 
 
 def _hide_value(match: re.Match[str]) -> str:
+    if _NUMBER.fullmatch(match["value"]):  # "loss per token: 0.12345678"
+        return match[0]
     return f"{match['name']}{match['sign']}{match['quote']}{HIDDEN}"

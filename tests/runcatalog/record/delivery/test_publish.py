@@ -436,7 +436,7 @@ def test_a_result_that_is_too_long_is_shortened_to_json(finished, long):
     elif long == "also":
         objective["also"] = [{"name": f"metric {i}", "value": i} for i in range(5000)]
     else:
-        objective["name"] = "x" * 9000
+        objective["name"] = "x" * 40_000
     facts, status = read_json(finished / "journal/run.json"), status_of(finished)
     content = {**read_json(finished / "result.json"), "result": result}
     sent = json.loads(run_tags(finished, facts, content, status, "")["result"])

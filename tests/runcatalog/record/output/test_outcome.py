@@ -46,6 +46,20 @@ def test_round_trip(objective, value, at, variant):
 
 
 @pytest.mark.parametrize(
+    ("successes", "interval"), [(9996, "[99.9, 99.98]"), (4, "[0.02, 0.1]"), (5000, "[49, 51]")]
+)
+def test_an_interval_of_less_than_two_per_cent_contains_its_rate(successes, interval):
+    objective = {"name": "success", "kind": "rate", "value": successes / 10_000, "count": 10_000}
+    assert interval in outcome.sentence({"objective": objective})
+
+
+@pytest.mark.parametrize("variant", [["a"], "a", None])
+def test_a_variant_that_is_no_mapping_is_left_out(variant):
+    result = {"objective": {"name": "loss", "value": 2.0}, "variant": variant}
+    assert outcome.summary_line(result) == outcome.summary_line({"objective": result["objective"]})
+
+
+@pytest.mark.parametrize(
     ("value", "text"),
     [("NaN", "NaN"), ("Infinity", "∞"), ("-Infinity", "−∞"), (float("nan"), "NaN")],
 )

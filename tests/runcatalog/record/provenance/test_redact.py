@@ -27,6 +27,14 @@ VALUES = st.text(LETTERS + "+/=_-!$%&*'\"\\ é", min_size=8, max_size=40).filter
 )
 
 
+@pytest.mark.parametrize("number", ["2.718281828", "-0.12345678", "1.2345678e-05", "12345678.9"])
+def test_a_number_after_the_word_token_is_no_secret(number):
+    text = f"validation loss per token: {number}, token = {number}."
+    assert Redactor([]).text(text) == text
+    for secret in (f"{number}x", "hunter2hunter2", "123456789012"):
+        assert secret not in Redactor([]).text(f"token: {secret}")
+
+
 @given(
     name=st.sampled_from(["HF_TOKEN", "DB_PASSWORD", "WANDB_API_KEY", "githubToken", "SENTRY_DSN"]),
     value=VALUES,
