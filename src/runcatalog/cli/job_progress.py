@@ -20,7 +20,7 @@ from runcatalog.record.journal.lines import read_lines
 from runcatalog.record.journal.metrics import points_of
 from runcatalog.record.lifecycle.status import RUNNING, Status, last_session, status_of
 from runcatalog.record.output.console import last_lines
-from runcatalog.record.output.progress import RECENT, Speed
+from runcatalog.record.output.progress import RECENT, RECENT_SHARE, Speed
 
 TAIL = 1 << 16  # bytes at the end of a journal that are read for a new run
 RESCAN = 2.0  # s between scans for new runs
@@ -165,7 +165,7 @@ class Job:
         seconds = _number(progress.get("seconds"))
         if seconds is None:
             seconds = (_whole(progress.get("t")) - self.begun) / 1000
-        self._progress.add(seconds, done)
+        self._progress.add(seconds, done, RECENT_SHARE * total)
 
     def _read_metrics(self) -> None:
         path = self.directory / "journal" / "metrics.jsonl"

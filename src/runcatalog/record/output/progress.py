@@ -11,7 +11,9 @@ from collections import deque
 from runcatalog.numbers import amount, duration, number, plural
 from runcatalog.record.output import terminal_output
 
-RECENT = 60.0  # s that a speed is taken over
+RECENT = 60.0  # s that a speed is taken over, at least
+RECENT_SHARE = 0.1  # of the total that the speed of a run is taken over, at least: so it has pauses for validations
+_SPACING = 1.0  # s between two values that are remembered
 REDRAW = 0.2  # s between two states of the line on a terminal
 LOG_SECONDS = 60.0  # least time between two lines in a log
 LOG_PARTS = 10  # lines in a log of a long run, one per tenth of it …
@@ -19,18 +21,29 @@ LOG_LONGEST = 600.0  # … and at least one in this time [s]
 
 
 class Speed:
-    """Change of a number per second, over the last RECENT seconds."""
+    """Change of a number per second, over the last RECENT seconds or longer."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, float]] = deque()
 
-    def add(self, at: float, value: float) -> None:
-        """Add the value at a time [s]; a time before the last one begins anew."""
+    def add(self, at: float, value: float, change: float = 0.0) -> None:
+        """Add the value at a time [s]; a time before the last one begins anew.
+
+        Args:
+            at, value: Time and value.
+            change: Change of the value that the speed is taken over, at least, as far as values reach back.
+        """
         samples = self._samples
         if samples and at < samples[-1][0]:
             samples.clear()
+        if len(samples) > 1 and at - samples[-2][0] < _SPACING:
+            samples.pop()
         samples.append((at, value))
-        while len(samples) > 2 and at - samples[1][0] >= RECENT:
+        while (
+            len(samples) > 2
+            and at - samples[1][0] >= RECENT
+            and abs(value - samples[1][1]) >= change
+        ):
             samples.popleft()
 
     def clear(self) -> None:
@@ -97,7 +110,7 @@ class ProgressLine:
         if self._first_report:  # compilation precedes or follows it
             self._first_report = False
         else:
-            self._speed.add(now, done)
+            self._speed.add(now, done, RECENT_SHARE * total)
         if self._terminal < 0:
             self._log(now, done, total, unit)
             return

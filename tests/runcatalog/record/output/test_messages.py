@@ -170,6 +170,20 @@ def test_compilation_does_not_count_into_the_time_left(monkeypatch, capfd, first
     assert line == "update 10 of 100, 1 updates/s, 1 min 30 s left"
 
 
+def test_the_time_left_has_pauses_for_validations(monkeypatch, capfd):
+    """An update a second; after every 250 of 2,500 a validation takes 200 s."""
+    reports = [(n + 200 * ((n - 1) // 250), n, 2500) for n in range(1, 2500)]
+    for text in reported(monkeypatch, capfd, reports)[1:]:
+        done = int(re.match(r"update ([\d,]+)", text)[1].replace(",", ""))
+        hours, minutes, seconds = (re.search(rf"(\d+) {u}", text) for u in ("h", "min", "s left"))
+        left = sum(
+            unit * int(found[1])
+            for unit, found in ((3600, hours), (60, minutes), (1, seconds))
+            if found
+        )
+        assert left == pytest.approx((2500 - done) * 450 / 250, rel=0.15)
+
+
 def test_the_time_left_follows_the_speed_of_the_last_minute():
     speed = Speed()
     for second in range(200):
