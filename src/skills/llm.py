@@ -28,6 +28,7 @@ AGENTS = {
 }  # fmt: skip
 SEARCH = "search"
 FOR_SUB_TASKS = ("patience", "forget", "replay", "guard", "careful", "lay_down", "boxes_as_balls")
+NOT_FOR_SEARCH = ("forget", "replay", "guard", "lay_down", "boxes_as_balls")
 _ADDRESSES = ", ".join(f"{url} for {name}" for name, url in chat.DEFAULT_URL.items())
 RESAMPLES = 10_000  # of the bootstrap intervals of means
 
@@ -95,11 +96,21 @@ class Config(record.Config):
                 "--planner: the agent nlm was trained on the whole task and plays without a planner: "
                 "planner=none agent=nlm, or a stage or folder trained on it"
             )
-        for name in FOR_SUB_TASKS if self.planner == "none" else ():
-            if getattr(self, name) != getattr(Config, name):  # its default
-                raise record.UserError(
-                    f"--{record.config.flag_name(name)}: without a planner there are no sub-tasks; leave it out"
-                )
+        if len(self.agent.split()) != 1:
+            raise record.UserError(f"--agent: {self.agent!r} is no single agent; give one")
+        for names, unused, why in (
+            (FOR_SUB_TASKS, self.planner == "none", "without a planner there are no sub-tasks"),
+            (
+                NOT_FOR_SEARCH,
+                self.agent == SEARCH,
+                "agent=search follows shortest paths of its own",
+            ),
+        ):
+            for name in names if unused else ():
+                if getattr(self, name) != getattr(Config, name):  # its default
+                    raise record.UserError(
+                        f"--{record.config.flag_name(name)}: {why}; leave it out"
+                    )
         if self.more == 1:
             raise record.UserError("--more: a single level has no interval; give 0 or at least 2")
         if self.replay and not self.forget:

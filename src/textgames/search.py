@@ -62,6 +62,11 @@ class Config(record.Config):
         for name in record.assignments("train-flags", self.train_flags):
             if name in ("seed", "ppo-batch-size", *_own_flags(self)):
                 raise record.UserError(f"--train-flags: the search sets {name} of {OPERATION}")
+        for group in range(self.group, max(GROUPS) + 1):
+            for name in GROUPS[group]:
+                if getattr(self, name.replace("-", "_"), 0):
+                    why = "is searched" if group == self.group else "belongs into train-flags"
+                    raise record.UserError(f"--{name}: in group {self.group} it {why}")
 
 
 def _own_flags(config: Config) -> set[str]:

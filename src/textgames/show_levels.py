@@ -40,7 +40,9 @@ def main(config: Config) -> dict[str, Any]:
     with record.start(config, study="textgames") as run:
         validation_seeds = validation(config, config.validation)
         first = FIRST[config.env]
-        plain = first + np.arange(config.levels)
+        # From the 10,000th on the seeds reach those of validation, whose levels are not training levels.
+        plain = first + np.arange(config.levels + config.validation)
+        plain = plain[~np.isin(plain, validation_seeds)][: config.levels]
         allowed = training(config, config.levels, excluded=config.validation)
         keys, validation_keys = level_keys(config, plain), level_keys(config, validation_seeds)
         alike = {

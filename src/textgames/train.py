@@ -88,7 +88,9 @@ class Config(PlayConfig):
     )  # fmt: skip
     grad_clip: float = option(1.0, "largest norm of the gradient", low=0, low_open=True)
     alarm: str = option(
-        "mark", "on a sign of collapse: mark it or end the run", choices=collapse.CHOICES
+        "mark",
+        "on a sign of collapse: mark it or end the run; off: look for none",
+        choices=collapse.CHOICES,
     )
     processes: int = option(
         1, "processes that share weights and games, with a GPU each (fully sharded)", low=1, high=64,
@@ -252,7 +254,7 @@ def train(
             progress.unlogged = []
         run.progress(progress.update, config.updates, "update")
         # Detect collapse; during the critic's warm-up the policy does not change.
-        if progress.update > config.warm_up:
+        if config.alarm != "off" and progress.update > config.warm_up:
             check_collapse(config, run, detector, metrics, progress.update)
         stopped = config.alarm == "end" and bool(detector.signs)
         # Validate and save a checkpoint.
@@ -369,7 +371,7 @@ def check_collapse(
     watched = {name: metrics[name] for name in names}
     watched["games"] = float(config.train_batch_size * config.n_rollout)
     new = detector.check(update, watched)
-    if config.alarm != "off" and new:
+    if new:
         run.event(f"update {update}: sign of collapse: {', '.join(new)}")
 
 

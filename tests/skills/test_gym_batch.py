@@ -149,3 +149,8 @@ def test_an_environment_with_too_few_levels_is_refused() -> None:
 def test_an_environment_that_cannot_be_played_is_named(name: str) -> None:
     with pytest.raises(record.UserError, match=f"--env {name}"):
         check_environment(name)
+
+
+def test_an_environment_of_which_only_some_levels_can_be_played_is_named() -> None:
+    with pytest.raises(record.UserError, match="--env BabyAI-MiniBossLevel-v0: "):
+        training_levels(Config(env="BabyAI-MiniBossLevel-v0", bank=50))

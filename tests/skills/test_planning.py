@@ -579,7 +579,7 @@ def test_a_run_plays_the_levels_of_the_set_and_declares_it(played, tmp_path: Pat
     ("flags", "message"),
     [
         ({"levels": "training"}, "--levels"),
-        ({"replay": True, "forget": False}, "--replay"),
+        ({"agent": "nlm2", "replay": True, "forget": False}, "--replay"),
         ({"model": ""}, "--model"),
         ({"url": "somewhere"}, "--url"),
         ({"agent": "nlm"}, "planner=none agent=nlm"),
@@ -590,6 +590,10 @@ def test_a_run_plays_the_levels_of_the_set_and_declares_it(played, tmp_path: Pat
         ({"planner": "none", "agent": "nlm", "boxes_as_balls": True}, "--boxes-as-balls: without"),
         ({"planner": "none", "agent": "nlm", "forget": False}, "--forget: without a planner"),
         ({"planner": "gpt"}, "--planner"),
+        ({"agent": "search", "lay_down": "rule"}, "--lay-down: agent=search follows shortest"),
+        ({"agent": "search", "forget": False}, "--forget: agent=search"),
+        ({"agent": ""}, "--agent: '' is no single agent"),
+        ({"agent": "nlm2 nlm3"}, "--agent: 'nlm2 nlm3' is no single agent"),
     ],
 )
 def test_wrong_flags_are_named(flags: dict, message: str) -> None:

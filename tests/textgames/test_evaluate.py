@@ -216,6 +216,26 @@ def test_a_model_of_turned_levels_is_not_judged_on_validation_levels(tmp_path, m
     evaluate.main(Config(checkpoint=model, val_data_num=4, env="frozenlake"))
 
 
+def test_a_model_is_not_judged_on_validation_levels_of_another_generator(tmp_path, monkeypatch):
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    own = sft.Config(
+        env="frozenlake", prompt="grid", context="last", think=False, max_turns=2, max_response_length=2, width=32,
+        layers=1, heads=2, train_levels=8, test_levels=2, epochs=1, batch_size=4, val_data_num=4,
+    )  # fmt: skip
+    trained_on = demonstrations.seeds(own, 2_000, 2)[0]
+    other = replace(own, frozen=0.9)
+    judged_on = levels.level_keys(other, levels.validation(other, 500))
+    assert np.isin(judged_on, levels.level_keys(own, trained_on)).any()
+    monkeypatch.setenv("RUN_DIR", str(tmp_path / "own"))
+    sft.main(own)
+    model = str(tmp_path / "own")
+    monkeypatch.setenv("RUN_DIR", str(tmp_path / "run"))
+    with pytest.raises(UserError, match=r"--final-levels: .* levels of another frozen, and"):
+        sft.main(replace(other, model=model))
+    assert not (tmp_path / "run").exists()
+    evaluate.main(Config(checkpoint=model, val_data_num=4, env="frozenlake"))
+
+
 def test_a_set_without_enough_levels_is_refused_before_anything_is_computed(
     trained, tmp_path, monkeypatch
 ):

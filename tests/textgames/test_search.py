@@ -98,6 +98,23 @@ def test_flags_of_the_runs_are_checked(flags, line):
         Config(**SMALL, group=2, train_flags=flags)
 
 
+@pytest.mark.parametrize(
+    ("group", "given", "line"),
+    [
+        (1, {"actor_lr": 3e-4}, "--actor-lr: in group 1 it belongs into train-flags"),
+        (
+            1,
+            {"train_batch_size": 2, "n_rollout": 3},
+            "--train-batch-size: in group 1 it is searched",
+        ),
+        (2, {"actor_lr": 3e-4}, "--actor-lr: in group 2 it is searched"),
+    ],
+)
+def test_a_value_of_a_parameter_that_is_searched_or_comes_later_is_refused(group, given, line):
+    with pytest.raises(UserError, match=line):
+        Config(**SMALL, group=group, **given)
+
+
 def test_a_failed_run_is_a_row(monkeypatch):
     config = Config(**SMALL, group=2, train_batch_size=2, n_rollout=2)
     runs = {run.name: run for run in search.planned_runs(config, search.fixed_values(config))}

@@ -7,6 +7,7 @@ import pytest
 
 from runcatalog.record import UserError
 from textgames import show_levels
+from textgames.games import levels
 
 
 def done(monkeypatch, folder, **flags) -> dict:
@@ -36,6 +37,12 @@ def test_levels_are_measured_and_shown(monkeypatch, tmp_path, flags):
     shown = (tmp_path / "artifacts" / "levels.txt").read_text()
     assert shown.count("P") >= 6
     assert "Always reply in the form" in shown
+
+
+def test_validation_seeds_are_not_among_the_training_levels_that_are_counted(monkeypatch, tmp_path):
+    monkeypatch.setattr(levels, "TRAINING", 100)  # so that the 300 levels reach those of validation
+    result = done(monkeypatch, tmp_path, levels=300, validation=50, boxes=2, size=7)
+    assert result["metrics"]["alike/met"] < 0.5
 
 
 def test_an_interval_covers_the_mean_at_its_level():

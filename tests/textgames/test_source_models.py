@@ -118,6 +118,8 @@ def test_models_that_cannot_be_used_are_errors_before_the_run_starts(
 
     cut = changed("cut") / "model.safetensors"
     cut.write_bytes(cut.read_bytes()[:2000])
+    indexed = changed("indexed")
+    (indexed / "model.safetensors.index.json").write_text('{"weight_map": [')
     torn = changed("torn")
     (torn / "config.json").write_text("{")
     tokens = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
@@ -133,6 +135,7 @@ def test_models_that_cannot_be_used_are_errors_before_the_run_starts(
         (changed("narrow", vocab_size=100), "has 502 tokens, the model 100"),
         (cut.parent, "model.safetensors is damaged"),
         (torn, "not a valid JSON file"),
+        (indexed, "has a damaged model.safetensors.index.json"),
     ]  # fmt: skip
     for folder, line in cases:
         config = record.parse(train.Config, command_line(ALONE[-1], folder))

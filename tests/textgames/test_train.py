@@ -196,6 +196,12 @@ def test_a_sign_of_collapse_is_marked(trained, jumping):
     assert marked["variant"]["signs of collapse"] == "gradient at 15"
 
 
+def test_no_sign_of_collapse_is_looked_for_without_an_alarm(trained, jumping):
+    ended = trained(replace(COLLAPSING, alarm="off"))["result"]
+    assert ended["objective"]["at"] == 20
+    assert not any("collapse" in name for name in (*ended["variant"], *ended["metrics"]))
+
+
 def test_a_run_ended_by_a_sign_of_collapse_does_not_continue_after_a_restart(
     trained, jumping, monkeypatch
 ):

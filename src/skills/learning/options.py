@@ -61,7 +61,9 @@ class Common(record.Config):
     recurrent: bool = option(True, "a GRU; no: no memory")
     channels: int = option(16, "size of a cell's embedding", low=1, high=256)
     hidden: int = option(128, "width of the layer over all cells", low=1, high=4096)
-    memory: int = option(128, "width of the GRU", low=1, high=4096, unless={"recurrent": False})
+    memory: int = option(
+        128, "width of the GRU, or of the layer in its place with recurrent=no", low=1, high=4096
+    )  # fmt: skip
     keep_locks: bool = option(
         True, "the memory also holds the colours of the locked doors that the episode has shown, so that their keys "
         "look like it while the door is out of sight", unless={"recurrent": False},
@@ -77,7 +79,7 @@ class Common(record.Config):
         500, "episodes of a validation with sampled actions, and as many with greedy ones", low=1, high=100_000
     )  # fmt: skip
     eval_interval: int = option(
-        61, "updates between validations, about half an epoch; 0: none", low=0
+        61, "updates between validations, about a quarter of an epoch; 0: none", low=0
     )
     save_interval: int = option(122, "updates between checkpoints", low=1, resumable=True)
 

@@ -293,15 +293,18 @@ def training_levels(config: Config) -> tuple[str | Levels, str | Levels]:
     seeds often give the same level.
 
     Raises:
-        UserError: No training level is left.
+        UserError: The engine does not support one of the levels, or no training level is left.
     """
     if config.task == config.stage:
         return config.stage, config.stage
     from skills.levels.minigrid.babyai import bank
 
-    training = bank(config.env, range(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + config.bank))
-    validation = bank(config.env, VALIDATION_SEEDS[: config.eval_episodes])
-    test = bank(config.env, TEST_SEEDS)
+    try:
+        test = bank(config.env, TEST_SEEDS)
+        validation = bank(config.env, VALIDATION_SEEDS[: config.eval_episodes])
+        training = bank(config.env, range(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + config.bank))
+    except ValueError as error:  # only some of its missions have one verb
+        raise record.UserError(f"--env {config.env}: {error}") from None
     evaluated = np.concatenate([validation.contents(), test.contents()])
     training = training[np.flatnonzero(~np.isin(training.contents(), evaluated))]
     if not len(training):

@@ -9,7 +9,7 @@ from typing import Any
 from runcatalog import record
 from runcatalog.record import option
 from textgames.games.config import SETS, VALIDATION_SET, GameConfig
-from textgames.games.interface import SOKOBAN
+from textgames.games.interface import FROZENLAKE, SOKOBAN
 from textgames.models.loading import ModelConfig
 
 MAX_VALIDATION_GAMES = 100_000
@@ -100,12 +100,20 @@ def _check_levels(config: PlayConfig, flag: str) -> None:
     from textgames.models import sources
 
     levels.evaluation(config, config.final_levels, config.val_data_num)
-    if config.final_levels == VALIDATION_SET and any(
-        flags.get("augment") and config.env == SOKOBAN and _played(flags, config)
-        for flags in sources.lineage(config.model)
-    ):
+    if config.final_levels != VALIDATION_SET:
+        return
+    played = [flags for flags in sources.lineage(config.model) if _played(flags, config)]
+    if config.env == SOKOBAN and any(flags.get("augment") for flags in played):
         raise record.UserError(
             f"--{flag}: {config.model} was trained on turned levels (augment), and some of these equal validation "
+            f"levels; give {flag}=validation_disjoint or a test set"
+        )
+    # A training leaves out the validation levels that its own generator draws.
+    drawn_by = {SOKOBAN: "search-depth", FROZENLAKE: "frozen"}.get(config.env, "")
+    value = getattr(config, drawn_by.replace("-", "_"), None)
+    if any(flags.get(drawn_by, value) != value for flags in played):
+        raise record.UserError(
+            f"--{flag}: {config.model} was trained on levels of another {drawn_by}, and some of these equal validation "
             f"levels; give {flag}=validation_disjoint or a test set"
         )
 

@@ -80,7 +80,12 @@ def _complete(named: str, folder: Path) -> Path:
     index = folder / "model.safetensors.index.json"
     files = {"model.safetensors"}
     if index.exists():
-        files = set(json.loads(index.read_text())["weight_map"].values())
+        try:
+            files = set(json.loads(index.read_text())["weight_map"].values())
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise record.UserError(
+                f"the model {named} has a damaged {index.name}; {_HINT}"
+            ) from None
     missing = sorted(name for name in files if not (folder / name).exists())
     if missing:
         raise record.UserError(f"the model {named} has no {missing[0]}; {_HINT}")
