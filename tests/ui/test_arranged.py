@@ -39,6 +39,17 @@ def test_every_figure_of_a_page_has_its_operations():
         assert named == set((project.experiments / study / "figures").glob("*.svg")), study
 
 
+def test_figures_of_a_template_that_only_render_can_compute(tmp_path):
+    """A keyword that `landscape` has, and a filter that refuses what has no value here."""
+    folder = tmp_path / "experiments" / "toy"
+    (folder / "figures").mkdir(parents=True)
+    path = folder / "figures" / "search.svg"
+    path.touch()
+    template = '{{ landscape("search", operation="toy:opt") }} {{ power(0.1) | round }}'
+    (folder / "catalog.md.j2").write_text(template)
+    assert arrange.figures_of(Project(tmp_path), "toy") == [(path, ["toy:opt"])]
+
+
 def test_views_descriptions_and_names(sweep, store):
     experiment, experiment_tags = tags(store)
     name = f"lr_opt_pull {sweep.batch[:8]}"

@@ -5,6 +5,7 @@ Changes made by users persist: a text is overwritten only if it is still the one
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -399,7 +400,14 @@ def figures_of(project: Project, study: str) -> list[tuple[Path, list[str]]]:
     folder = project.experiments / study
     figures: list[tuple[Path, list[str]]] = []
 
-    def note(name: str, operations: Sequence[str] | str, *_: object, **__: object) -> str:
+    def note(
+        name: str,
+        operations: Sequence[str] | str = (),
+        *_: object,
+        operation: str = "",  # as `landscape` names it
+        **__: object,
+    ) -> str:
+        operations = operations or operation
         path = folder / "figures" / f"{name}.svg"
         if path.is_file():
             figures.append((path, [operations] if isinstance(operations, str) else [*operations]))
@@ -408,10 +416,11 @@ def figures_of(project: Project, study: str) -> list[tuple[Path, list[str]]]:
     environment = jinja2.Environment(undefined=Ignored)
     environment.globals.update(dict.fromkeys(_FIGURES, note))
     environment.globals["folded"] = lambda _title, caller: caller()
-    try:
+    # A mistake is named by `catalog render`; a filter, though, may refuse what has no value only here.
+    with contextlib.suppress(
+        OSError, jinja2.TemplateError, TypeError, ValueError, ArithmeticError, AttributeError, LookupError
+    ):  # fmt: skip
         environment.from_string((folder / "catalog.md.j2").read_text(encoding="utf-8")).render()
-    except (OSError, jinja2.TemplateError):  # a mistake is named by `catalog render`
-        return []
     return figures
 
 

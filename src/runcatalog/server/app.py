@@ -18,5 +18,6 @@ def create_app() -> Any:
     # The first process makes the tables of users and the admin; MLflow would let all of them try.
     with locked(Path(os.environ[LOCK])):
         application = compat.with_authentication(app)
+    compat.close_parts(application)
     compat.replace_view(app, compat.LOG_BATCH, points.log_batch)
     return application

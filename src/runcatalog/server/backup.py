@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import io
 import os
 import subprocess
 import sys
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from runcatalog.record.errors import UserError
 from runcatalog.server import postgresql, processes
@@ -19,7 +22,9 @@ from runcatalog.server.folder import Folder
 # Python 3.11.4 and later refuse what _unpack refuses too.
 _FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 _DUMP, _CREDENTIALS, _ARTIFACTS = "database.dump", "admin.credentials", "artifacts"
-_END = "complete"  # the last file of a backup, without which it is a part of one
+# The last file of a backup, without which it is a part of one: the SHA-256 of all before it; empty in older backups.
+_END = "complete"
+_CHUNK = 1 << 20  # bytes
 
 
 def backup(folder: Folder, path: Path) -> str:
@@ -41,11 +46,15 @@ def backup(folder: Folder, path: Path) -> str:
         file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             with os.fdopen(file, "wb") as opened:
-                with tarfile.open(fileobj=opened, mode="w") as archive:
+                hashed = _Hashed(opened)
+                with tarfile.open(fileobj=hashed, mode="w") as archive:  # type: ignore[call-overload]
                     archive.add(dump, _DUMP)
                     archive.add(folder.credentials, _CREDENTIALS)
                     archive.add(folder.artifacts, _ARTIFACTS)
-                    archive.addfile(tarfile.TarInfo(_END))
+                    digest = hashed.sha256.hexdigest().encode()
+                    end = tarfile.TarInfo(_END)
+                    end.size = len(digest)
+                    archive.addfile(end, io.BytesIO(digest))
                 opened.flush()
                 os.fsync(opened.fileno())
             new.rename(path)
@@ -132,10 +141,50 @@ def _unpack(path: Path, target: Path) -> None:
                 ):
                     raise UserError(f"{path} is no backup of a server: it contains {member.name}")
                 archive.extract(member, target, set_attrs=False, **_FILTER)
-    except (tarfile.TarError, OSError) as error:
+                if member.name == _END:
+                    _check_digest(archive, member)
+    except (tarfile.TarError, EOFError, zlib.error) as error:
         raise UserError(f"{path} is no backup of a server ({error})") from None
+    except OSError as error:  # such as a full disk
+        raise UserError(f"{path} cannot be unpacked ({error})") from None
     if not all((target / name).exists() for name in names):
         raise UserError(f"{path} is no backup of a server")
+
+
+def _check_digest(archive: tarfile.TarFile, end: tarfile.TarInfo) -> None:
+    """Raise tarfile.ReadError if what stands before the end of a backup is not what was written."""
+    content, file = archive.extractfile(end), archive.fileobj
+    assert content is not None
+    assert file is not None
+    if not (expected := content.read().decode("ascii", "replace")):
+        return
+    at, left, sha256 = file.tell(), end.offset, hashlib.sha256()
+    file.seek(0)
+    while left and (data := file.read(min(left, _CHUNK))):
+        sha256.update(data)
+        left -= len(data)
+    file.seek(at)
+    if sha256.hexdigest() != expected:
+        raise tarfile.ReadError("it is damaged: its checksum is another one")
+
+
+class _Hashed:
+    """A file that is written, with the SHA-256 of what was written.
+
+    Args:
+        file: The file.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.sha256 = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.sha256.update(data)
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ server's points need of the tables is in `runcatalog.store.compat`.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,9 +16,20 @@ if TYPE_CHECKING:
     from flask import Flask, Response
     from mlflow.server.auth.entities import User
 
-# Ends of the paths of two routes. As of MLflow 3.17.2.
+# Ends of the paths of routes. As of MLflow 3.17.2.
 LOG_BATCH = "/mlflow/runs/log-batch"
 CREATE_EXPERIMENT = "/mlflow/experiments/create"
+# With these MLflow lets every user make something, the last one an experiment with made-up runs.
+CREATE_OTHER = (
+    "/mlflow/registered-models/create",
+    "/mlflow/gateway/secrets/create",
+    "/mlflow/gateway/endpoints/create",
+    "/mlflow/gateway/model-definitions/create",
+    "/mlflow/demo/generate",
+)
+# Of routes outside of Flask: the assistant runs commands on the server's machine for every user whose requests seem to
+# come from there, as all do behind a reverse proxy that names no client; servers of tools are registered by every user.
+_CLOSED = re.compile(r"/(?:ajax-)?api/[0-9.]+/mlflow/(?:assistant|mcp-servers)(?:/|\Z)")
 
 
 def application() -> Flask:
@@ -32,6 +44,23 @@ def with_authentication(app: Flask) -> Any:
     from mlflow.server.auth import create_app  # as of MLflow 3.17.2
 
     return create_app(app)
+
+
+def close_parts(application: Any) -> None:
+    """Refuse the parts of MLflow that no user of the server may use, the admin neither."""
+    from starlette.responses import PlainTextResponse
+
+    class Closed:
+        def __init__(self, app: Any) -> None:
+            self._app = app
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            app = self._app
+            if _CLOSED.match(scope.get("path", "")):
+                app = PlainTextResponse("Permission denied: the server has this part closed", 403)
+            await app(scope, receive, send)
+
+    application.add_middleware(Closed)
 
 
 def find_user(name: str) -> User | None:

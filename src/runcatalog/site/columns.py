@@ -1,6 +1,6 @@
 """Columns of the site's index: short JSON for values that repeat from run to run.
 
-`assets/columns.js` reads them.
+`assets/records/columns.js` reads them.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def index(
             for name in _TEXTS
         },
         "numbers": {
-            name: columns.numbers(getattr(record, name) for record in records) for name in _NUMBERS
+            name: columns.numbers(_fact(record, name) for record in records) for name in _NUMBERS
         },
         "result": columns.texts(_result(record, trials) for record in records),
         "objective": {
@@ -86,6 +86,12 @@ def _result(record: RunRecord, trials: dict[str, list[RunRecord]]) -> str:
     """Return the result of a run or batch as a sentence; marked trials count only in a batch that is marked itself."""
     counted = marks.counted(trials.get(record.run, []), record)
     return terminal.plain(batch_summary.summary(record, counted))
+
+
+def _fact(record: RunRecord, name: str) -> float | None:
+    """Return a number of a record; None for a start that no calendar has, such as one in nanoseconds."""
+    value: float | None = getattr(record, name)
+    return None if name == "started" and not terminal.when(record.started) else value
 
 
 def _flags(records: Sequence[RunRecord]) -> dict[str, Any]:

@@ -1,11 +1,15 @@
 """Backups of a server, without one that runs."""
 
+import contextlib
+import gzip
 import tarfile
 
 import pytest
 
 from runcatalog.record.errors import UserError
+from runcatalog.server import backup, postgresql
 from runcatalog.server.backup import _unpack
+from runcatalog.server.folder import Folder, write_secret
 
 
 @pytest.mark.parametrize("name", [".", "./other", "../database.dump", "/database.dump"])
@@ -15,3 +19,30 @@ def test_another_archive_is_no_backup(tmp_path, name):
         archive.addfile(tarfile.TarInfo(name))
     with pytest.raises(UserError, match="is no backup of a server"):
         _unpack(path, tmp_path)
+
+
+def test_damage_inside_of_a_file_is_found(tmp_path, monkeypatch):
+    folder = Folder(tmp_path / "server")
+    folder.artifacts.mkdir(parents=True)
+    (folder.artifacts / "weights").write_bytes(b"w" * 5000)
+    for path in (folder.credentials, folder.pgpass, folder.session_key):
+        write_secret(path, "secret")
+    monkeypatch.setattr(backup, "_database", lambda folder: contextlib.nullcontext())
+    monkeypatch.setattr(postgresql, "dump", lambda folder, path: path.write_bytes(b"dump"))
+    path = tmp_path / "whole.tar"
+    backup.backup(folder, path)
+    content = path.read_bytes()
+    packed = gzip.compress(content)
+    flipped = content.replace(b"w" * 5000, b"w" * 4999 + b"x")
+    for name, data in {"a": content, "b": packed}.items():
+        (tmp_path / name).write_bytes(data)
+        _unpack(tmp_path / name, tmp_path / f"of {name}")
+        assert (tmp_path / f"of {name}/artifacts/weights").read_bytes() == b"w" * 5000
+    for name, data in {
+        "c": flipped,
+        "d": gzip.compress(flipped),
+        "e": packed[: len(packed) // 2],
+    }.items():
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(UserError, match="is no backup of a server"):
+            _unpack(tmp_path / name, tmp_path / f"of {name}")

@@ -59,6 +59,8 @@ def test_the_routes_are_there():
         rules = [rule for rule in app.url_map.iter_rules() if rule.rule.endswith(path)]
         assert len(rules) == 2, moved(path)
         assert all("POST" in rule.methods for rule in rules)
+    for path in compat.CREATE_OTHER:
+        assert any(rule.rule.endswith(path) for rule in app.url_map.iter_rules()), moved(path)
 
 
 def test_the_admin_creates_experiments_alone_by_one_route():
@@ -71,3 +73,28 @@ def test_the_admin_creates_experiments_alone_by_one_route():
         if rule.rule.rstrip("/").endswith("create") and "experiment" in rule.rule
     ]
     assert all(rule.endswith(compat.CREATE_EXPERIMENT) for rule in creating), creating
+
+
+def test_the_assistant_is_closed():
+    """It runs commands on the server's machine, for all whose requests come from there, as a proxy's do."""
+    import asyncio
+
+    from fastapi import FastAPI
+    from mlflow.server.assistant.api import assistant_router
+
+    application, answers = FastAPI(), []
+    application.include_router(assistant_router)
+    compat.close_parts(application)
+
+    async def send(message):
+        answers.append(message.get("status"))
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope = {
+        "type": "http", "method": "GET", "path": f"{assistant_router.prefix}/config", "headers": [],
+        "query_string": b"", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2), "scheme": "http",
+    }  # fmt: skip
+    asyncio.run(application(scope, receive, send))
+    assert answers[0] == 403, moved("the assistant's routes")

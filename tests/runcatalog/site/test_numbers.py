@@ -129,6 +129,16 @@ def test_texts_of_numbers_are_those_of_the_pages(browser, site_of):
         1.125,
     ]
     assert page.evaluate("v => v.map(formats.rate)", rates) == [outcome.rate_text(x) for x in rates]
+    ends = [0.0, 1e-7, 3e-5, 0.0004, 0.125, 0.495, 0.9925, 0.9975, 0.9995, 0.99996, 1.0]
+    bounds = [
+        (low, min(1, low + width))
+        for low in (*rates[:100], *ends)
+        for width in (0.0, 0.0025, 0.019, 0.021, 0.3)
+    ]
+    bounds += [(0.2, math.inf)]
+    assert page.evaluate("v => v.map((each) => formats.interval(each, 'rate'))", bounds) == [
+        outcome.interval_text({"kind": "rate"}, *each).strip() for each in bounds
+    ]
     seconds = [0.2, 0.5, 1, 2.5, 59.6, 60, 3600, 3661, 90000, 531, 11 * 86400]
     assert page.evaluate("v => v.map(formats.duration)", seconds) == [
         numbers.duration(s) for s in seconds

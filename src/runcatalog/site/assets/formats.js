@@ -44,11 +44,25 @@ const formats = {
     return kind === "rate" ? formats.rate(value) : formats.number(value);
   },
 
+  // Narrow intervals of rates have more digits; see `runcatalog.record.output.outcome.interval_text`.
   interval(bounds, kind) {
     if (!bounds) return "";
-    const percent = (each) => formats.number(Math.round(100 * each));
-    const shown = bounds.map(kind === "rate" ? percent : (each) => formats.number(each));
+    const whole = (each) => formats.number(Math.round(100 * each));
+    const percent = bounds[1] - bounds[0] < formats.NARROW ? formats.share : whole;
+    const isRate = kind === "rate" && bounds.every(Number.isFinite);
+    const shown = bounds.map((each) => (isRate ? percent(each) : formats.number(each)));
     return `[${shown[0]}, ${shown[1]}]`;
+  },
+
+  NARROW: 0.02,
+
+  // A rate in tenths of a per cent; with more digits, up to five, where it would seem to be 0 or 1.
+  share(rate) {
+    const value = 100 * rate;
+    let digits = 1;
+    while (digits < 5 && rate > 0 && rate < 1 && [0, 100].includes(Number(value.toFixed(digits)))) digits++;
+    const even = value % 1 === 0.25 ? value - 0.01 : value; // of two equally near tenths the even one
+    return formats.minus(formats.short(even.toFixed(digits)));
   },
 
   duration(seconds) {

@@ -21,6 +21,9 @@ const runs = {
       loaded: new Map(),
       metricValues: null,
     });
+    // Else a name such as `constructor` would find what every object of JavaScript has.
+    const byName = Object.values(facts.operations).flatMap(({ flags, units }) => [flags, units]);
+    for (const each of [facts.operations, ...byName]) Object.setPrototypeOf(each, null);
     runs.columns = {};
     for (const [name, column] of Object.entries(facts.texts))
       runs.columns[name] = columns.texts(column, runs.count);
