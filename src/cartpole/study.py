@@ -9,6 +9,7 @@ import argparse
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from cartpole.policy_gradient.reinforce import RunSettings
 from cartpole.policy_gradient.workers import Job, TrainedRun, split_jobs, train_jobs
 from runcatalog import record
 from runcatalog.record import option
+from runcatalog.record.journal.files import read_json, write_json
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ def main(config: Config) -> dict[str, Any]:
     with record.start(config, study="cartpole") as run:
         points = configurations(config)
         processes = config.processes or len(os.sched_getaffinity(0))
-        jobs = split_jobs(jobs_of(config, points), processes)
+        pieces = run.directory / "pieces"
+        jobs = split_jobs(jobs_of(config, points), first_processes(pieces, processes))
         runs = sum(len(job.settings) for job in jobs)
         run.event(
             f"{len(points)} configurations x {config.seeds} seeds = {runs} runs, "
@@ -46,7 +49,7 @@ def main(config: Config) -> dict[str, Any]:
         trained = train_jobs(
             jobs,
             processes,
-            run.directory / "pieces",
+            pieces,
             lambda share: run.progress(round(100 * share, 1), 100, "per cent"),
         )
         summaries = [
@@ -60,6 +63,16 @@ def main(config: Config) -> dict[str, Any]:
         chosen = f"best of {len(points)} configurations" if len(points) > 1 else ""
         run.declare_evaluation("training", "all episodes of the trainings", chosen=chosen)
         return run.finish(summary.result_of(summaries, references(points)))
+
+
+def first_processes(folder: Path, processes: int) -> int:
+    """Return the number of processes at the run's start: another division would train finished jobs again."""
+    path = folder / "division.json"
+    if (saved := read_json(path)) is None:
+        folder.mkdir(exist_ok=True)
+        saved = {"processes": processes}
+        write_json(path, saved)
+    return int(saved["processes"])
 
 
 def jobs_of(config: Config, points: Mapping[str, PolicyGradientConfig]) -> list[Job]:

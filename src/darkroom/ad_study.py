@@ -59,8 +59,15 @@ class Config(record.Config):
                 raise record.UserError(
                     f"--play: {word} is no side from 2 to {ad_options.LARGEST_SIDE}"
                 )
-        for name in ("histories_flags", "train_flags", "evaluate_flags"):
-            record.assignments(record.config.flag_name(name), getattr(self, name))
+        for name, own in (
+            ("histories_flags", ()),
+            ("train_flags", ("split", "seed", "sizes", "histories")),
+            ("evaluate_flags", ("seed", "sizes", "model")),
+        ):
+            flag = record.config.flag_name(name)
+            for word in record.assignments(flag, getattr(self, name)):
+                if word in own:
+                    raise record.UserError(f"--{flag}: the study sets {word}")
 
 
 def main(config: Config) -> dict[str, Any]:

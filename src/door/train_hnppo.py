@@ -70,6 +70,7 @@ class Config(DoorConfig):
         "embeddings that gives the smallest actor, with the exploration of a new network; warm: that of the "
         "earlier task whose policy opens most doors of this one, neutral if none opens half of them",
         choices=("random", "neutral", "warm"),
+        unless={"pretrained": ""},
     )
     beta: float = option(
         1e-3, "strength of the regulariser [1]; source: 5e-4 to 5e-3, 0 for none", low=0

@@ -23,6 +23,9 @@ from runcatalog.record import option
 class Config(record.Config):
     """Flags of `ppo:sb3`. Those of the algorithm have the names of `stable_baselines3.PPO`."""
 
+    seed: int = option(
+        1, "seed of the run; the package takes up to 2^32 - 1", low=0, high=2**32 - 1
+    )
     task: str = option("lever", "kind of door", choices=tuple(TASKS))
     robot: str = option("floatinghook", "robot", choices=ROBOTS)
     start: str = option("near", "near: 0.46 m from the handle; original: 1 m", choices=STARTS)

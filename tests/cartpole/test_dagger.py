@@ -13,6 +13,7 @@ from cartpole.policy_gradient import networks
 from cartpole.policy_gradient.env import MAX_STEPS, CartPoleBatch, random_starts
 from cartpole.policy_gradient.networks import Shape, greedy
 from runcatalog import record
+from runcatalog.numbers import wilson
 from runcatalog.record.training.checkpoint import save_checkpoint
 
 SMALL = {
@@ -162,3 +163,22 @@ def test_a_run_reports_how_many_labels_were_needed(tmp_path, monkeypatch, method
     assert [row[0] for row in result["table"]["rows"]] == [
         "position", "velocity", "angle", "angular velocity",
     ]  # fmt: skip
+
+
+def test_the_interval_of_repaired_clones_is_over_experts():
+    config = remedies.Config(**SMALL)
+    history = dagger_summary.RoundHistory(config, None)
+    rounds = np.ones(
+        (4, 10, config.orders)
+    )  # all are broken: four restrictions, ten experts, two orders
+    spread, gathered = np.ones((2, 4, 10, config.orders), bool)
+    spread[0, :, 0] = False  # a failure of every expert
+    gathered[:, :1] = gathered[0, 1, 0] = gathered[1, 1, 0] = False  # ten failures of two experts
+    intervals = []
+    for mended in (spread, gathered):
+        assert mended.sum() == 70
+        (low, high), least = history._interval(rounds, mended.ravel())["interval"], wilson(70, 80)
+        assert low <= least[0] < 70 / 80 < least[1] <= high
+        intervals.append(high - low)
+    assert intervals[1] > 1.2 * intervals[0]
+    assert history._interval(np.zeros((4, 10, config.orders)), np.zeros(80, bool)) == {}

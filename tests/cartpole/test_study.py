@@ -1,5 +1,6 @@
 """A study in one run: the grid, its division into jobs of worker processes, and its summary."""
 
+import itertools
 import json
 import multiprocessing
 from dataclasses import fields
@@ -279,3 +280,25 @@ def test_points_are_compared_with_the_same_algorithm_at_the_sources_values():
         for lr, gamma in (("0.001", "0.9"), ("0.002", "0.9"), ("0.002", "0.99"))
     }
     assert of(algo="rloo", normalise_returns="no yes") == {"rloo normalised": "rloo"}
+
+
+def test_the_division_has_the_least_time_and_stays_that_of_the_start(tmp_path):
+    def job(runs, batch, updates):
+        return Job(tuple(settings_of(seed=s) for s in range(runs)), (8, 4), batch, updates)
+
+    def longest(parts):
+        loads = [0.0, 0.0, 0.0]
+        for part in sorted(parts, key=lambda job: -job.load):
+            loads[loads.index(min(loads))] += part.load
+        return round(max(loads), 6)
+
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        jobs = [job(*(int(n) for n in rng.integers(1, 40, 3))) for _ in range(2)]
+        choices = [range(1, min(3, len(each.settings)) + 1) for each in jobs]
+        divisions = [workers._split_all(jobs, counts) for counts in itertools.product(*choices)]
+        assert longest(split_jobs(jobs, 3)) == min(map(longest, divisions))
+    assert study.first_processes(tmp_path / "pieces", 2) == 2
+    assert (
+        study.first_processes(tmp_path / "pieces", 8) == 2
+    )  # the run is resumed on a larger machine

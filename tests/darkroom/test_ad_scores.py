@@ -453,3 +453,16 @@ def test_a_study_of_any_sizes_trains_on_their_histories_alone(monkeypatch, count
         others = {name for name, value in trained.flags.items() if value == "none"}
         assert others == needs.keys() - trained.after.keys()
         assert all(entry["optional"] for entry in declared["requires"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ({"train_flags": "positions=time split=1"}, "--train-flags: the study sets split"),
+        ({"train_flags": "seed=9"}, "--train-flags: the study sets seed"),
+        ({"evaluate_flags": "sizes=5"}, "--evaluate-flags: the study sets sizes"),
+    ],
+)
+def test_a_study_sets_what_it_varies_itself(flags, line):
+    with pytest.raises(record.UserError, match=line):
+        ad_study.Config(**flags)

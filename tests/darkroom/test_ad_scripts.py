@@ -1,6 +1,7 @@
 """Training and evaluation as scripts: killed and continued, their results, and messages for wrong input."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -229,6 +230,15 @@ def test_wrong_histories_are_one_line_errors(sources, flags, message):
         task_split.split_tasks(config, task_split.open_histories(config))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_histories_of_a_run_that_was_stopped_are_refused(sources, tmp_path):
+    stopped = shutil.copytree(sources, tmp_path / "stopped")
+    data = np.load(stopped / "histories" / "histories.npy", mmap_mode="r+")
+    data[..., -100:] = 0  # as the file begins
+    data.flush()
+    with pytest.raises(UserError, match="is not complete: its run is going on or was stopped"):
+        task_split.open_histories(config_of(stopped))
 
 
 def test_histories_can_be_named_by_run_id(sources, tmp_path, monkeypatch):

@@ -51,8 +51,9 @@ class DaggerConfig(CloneConfig):
         20, "rounds of new labels and training; a success has to last for three", low=3, high=1000
     )
     labels: int = option(
-        5, "labels of a round, for random states of one episode", low=1, high=MAX_STEPS
-    )
+        5, "labels of a round, for random states of one episode", low=1, high=MAX_STEPS,
+        unless={"method": "again"},
+    )  # fmt: skip
     noise: float = option(
         0.0, "dart: probability of the other action; 0: the clone's error rate", low=0, high=0.5
     )

@@ -16,6 +16,7 @@ import numpy as np
 from cartpole.cloning.dagger import RESTRICTED, DaggerConfig
 from cartpole.policy_gradient import seed_statistics as statistics
 from runcatalog import record
+from runcatalog.numbers import wilson
 
 LASTING = (
     3  # rounds in a row: clones are trained anew in every round, so a single success may be chance
@@ -89,6 +90,7 @@ class RoundHistory:
                 "value": mended / broken.size if broken.size else 1.0,
                 "kind": "rate",
                 "count": broken.size or None,
+                **self._interval(rounds, confirmed),
                 "goal": "max",
                 "at": config.rounds,
                 "axis": "round",
@@ -105,6 +107,21 @@ class RoundHistory:
             "table": self._table(rounds, self._by_name(confirmed), final),
             "env_steps": env_steps,
         }
+
+    def _interval(self, rounds: np.ndarray, confirmed: np.ndarray) -> dict[str, Any]:
+        """Return the interval of the share of mended clones as an entry of the objective; none without broken ones.
+
+        Clones of one expert are not independent, so experts are resampled. Never narrower than Wilson's interval.
+        """
+        if not (rounds > 0).any():
+            return {}
+        broken, mended = (self._by_name(v).sum((0, 2)) for v in (rounds.ravel() > 0, confirmed))
+        rows = statistics.resampled(np.arange(len(broken)))
+        counts = broken[rows].sum(1)
+        shares = (mended[rows].sum(1) / np.maximum(counts, 1))[counts > 0]
+        low, high = np.quantile(shares, statistics.LEVEL)
+        least, most = wilson(int(mended.sum()), int(broken.sum()))
+        return {"interval": [min(float(low), least), max(float(high), most)]}
 
     @property
     def _unit(self) -> str:

@@ -6,6 +6,7 @@ A run's result does not depend on the other runs of its batch, so the division a
 from __future__ import annotations
 
 import hashlib
+import heapq
 import itertools
 import multiprocessing
 import os
@@ -49,7 +50,11 @@ class Job:
     @property
     def load(self) -> float:
         """Expected time, in units of a step's constant time."""
-        return self.updates * (1 + COST_PER_POLE * len(self.settings) * self.batch)
+        return self.load_of(len(self.settings))
+
+    def load_of(self, runs: int) -> float:
+        """Expected time of this many of the runs."""
+        return self.updates * (1 + COST_PER_POLE * runs * self.batch)
 
     @property
     def key(self) -> str:
@@ -87,16 +92,21 @@ def split_jobs(jobs: Sequence[Job], processes: int) -> list[Job]:
     A step of a small batch takes nearly as long as a step of a large batch, so jobs are not split needlessly.
     """
 
-    def total_time(parts: Sequence[Job]) -> float:
+    def total_time(counts: Sequence[int]) -> float:
         loads = [0.0] * processes
-        for part in sorted(parts, key=lambda job: -job.load):
-            loads[loads.index(min(loads))] += part.load
+        parts = (
+            job.load_of(len(job.settings) // count + (i < len(job.settings) % count))
+            for job, count in zip(jobs, counts, strict=True)
+            for i in range(count)
+        )
+        for load in sorted(parts, reverse=True):
+            heapq.heapreplace(loads, loads[0] + load)  # to the process with least so far
         return max(loads)
 
     choices = [range(1, min(processes, len(job.settings)) + 1) for job in jobs]
     best = min(
         itertools.product(*choices),
-        key=lambda counts: (round(total_time(_split_all(jobs, counts)), 6), sum(counts)),
+        key=lambda counts: (round(total_time(counts), 6), sum(counts)),
     )
     return sorted(_split_all(jobs, best), key=lambda job: -job.load)
 

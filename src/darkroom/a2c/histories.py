@@ -109,6 +109,11 @@ class Histories:
         """(4, T, E, S)."""
         return self._data.shape
 
+    @property
+    def complete(self) -> bool:
+        """Whether the last step was written: the file begins as zeros, and no episode begins in cell 0."""
+        return bool(self.cells[:, :, -1].any() or self.times[:, :, -1].any())
+
     def write(self, begin: int, rollout: Rollout) -> None:
         """Write a rollout from step `begin` of every environment on, as far as the file goes."""
         space = max(0, self.shape[-1] - begin)

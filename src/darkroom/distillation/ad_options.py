@@ -6,6 +6,7 @@ A run records the name of this module; another name could not continue runs that
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from darkroom.distillation.shape import (
     LAYOUTS,
@@ -24,6 +25,8 @@ LARGEST_SIDE = 23  # of the rooms of an evaluation, which a figure can show [cel
 OPTIMIZERS = ("adamw", "muon")
 # A flag with this value is left to the preset: words, and numbers.
 PRESET_WORD, PRESET_NUMBER = "preset", -1
+# Where flags have no effect.
+CONSECUTIVE, TABLE = {"windows": "consecutive"}, {"states": "table"}
 # Settings that are at least 1.
 COUNTS = (
     "window", "width", "layers", "heads", "feed_forward", "batch_size", "updates", "candidates",
@@ -93,14 +96,15 @@ def word_option(text: str, choices: tuple[str, ...]) -> str:
     return option(PRESET_WORD, text, choices=(PRESET_WORD, *choices))
 
 
-def number_option(text: str, high: float | None = None) -> float:
+def number_option(text: str, high: float | None = None, **more: Any) -> float:
     """Return the option of a flag that takes a fraction from 0 to `high`, by default the preset's."""
-    return option(float(PRESET_NUMBER), f"{text}; -1: the preset's", low=PRESET_NUMBER, high=high)
+    text = f"{text}; -1: the preset's"
+    return option(float(PRESET_NUMBER), text, low=PRESET_NUMBER, high=high, **more)
 
 
-def count_option(text: str, high: int | None = None) -> int:
+def count_option(text: str, high: int | None = None, **more: Any) -> int:
     """Return the option of a flag that takes a whole number from 0 to `high`, by default the preset's."""
-    return option(PRESET_NUMBER, f"{text}; -1: the preset's", low=PRESET_NUMBER, high=high)
+    return option(PRESET_NUMBER, f"{text}; -1: the preset's", low=PRESET_NUMBER, high=high, **more)
 
 
 @dataclass(frozen=True)
@@ -151,9 +155,12 @@ class Config(record.Config):
         KINDS,
     )
     stride: float = option(
-        0.3, "k of the windows, as a share of the episodes until a task is learned [1]", low=0
+        0.3, "k of the windows, as a share of the episodes until a task is learned [1]", low=0,
+        unless=CONSECUTIVE,
+    )  # fmt: skip
+    jitter: float = option(
+        0.7, "half width of the uniform noise of log k [1]", low=0, high=5, unless=CONSECUTIVE
     )
-    jitter: float = option(0.7, "half width of the uniform noise of log k [1]", low=0, high=5)
     learned_weight: float = option(
         1.0,
         "weight in the loss of the actions of a source agent that has learned, relative to those of one that has not "
@@ -162,18 +169,21 @@ class Config(record.Config):
         low_open=True,
     )
     fresh: float = option(
-        0.5, "share of the windows that begin at the first step of a history [1]", low=0, high=1
-    )
+        0.5, "share of the windows that begin at the first step of a history [1]", low=0, high=1,
+        unless=CONSECUTIVE,
+    )  # fmt: skip
     searching: float = number_option(
-        "share of the windows that begin with exploration, episodes before the first reward [1]", 1
-    )
+        "share of the windows that begin with exploration, episodes before the first reward [1]", 1,
+        unless=CONSECUTIVE,
+    )  # fmt: skip
     candidates: int = count_option(
-        "episodes from which the one with most new cells is explored next; 1: a random one", 1000
-    )
+        "episodes from which the one with most new cells is explored next; 1: a random one", 1000,
+        unless=CONSECUTIVE | {"searching": 0.0},
+    )  # fmt: skip
     history_steps: int = count_option("first steps of a task that are used; 0: all")
-    shift: int = count_option("largest random shift of a window's room [cells]", 20)
+    shift: int = count_option("largest random shift of a window's room [cells]", 20, unless=TABLE)
     stretch: float = number_option(
-        "largest share of a window's rows and columns that are two cells apart [1]", 1
+        "largest share of a window's rows and columns that are two cells apart [1]", 1, unless=TABLE
     )
     batch_size: int = count_option("windows of an update", 65536)
     updates: int = count_option("updates of the training")
@@ -181,7 +191,9 @@ class Config(record.Config):
         "AdamW for all weights, or Muon for those between hidden layers", OPTIMIZERS
     )
     lr: float = number_option("highest learning rate of AdamW [1]", 1)
-    muon_lr: float = number_option("highest learning rate of Muon [1]", 1)
+    muon_lr: float = number_option(
+        "highest learning rate of Muon [1]", 1, unless={"optimizer": "adamw"}
+    )
     lr_min: float = number_option("learning rate at the end of the cosine [1]", 1)
     warmup: int = count_option("updates in which the learning rate rises")
     weight_decay: float = number_option("weight decay of matrices and tables [1]", 1)

@@ -46,7 +46,7 @@ def open_histories(config: Config) -> list[Histories]:
     """Open the histories of `--histories`, in the order of the sizes.
 
     Raises:
-        UserError: They are missing, damaged, of other sizes, or of rooms that cannot be mixed.
+        UserError: They are missing, damaged, unfinished, of other sizes, or of rooms that cannot be mixed.
     """
     names = [part.strip() for part in config.histories.split(",") if part.strip()]
     try:
@@ -55,6 +55,12 @@ def open_histories(config: Config) -> list[Histories]:
         raise record.UserError(
             f"--histories: {error}; give runs of a2c:histories_return, for other sizes of a2c:histories_5 and such"
         ) from None
+    for histories in opened:
+        if not histories.complete:
+            raise record.UserError(
+                f"--histories: {histories.folder} is not complete: its run is going on or was stopped; let it "
+                "finish (`guild run --restart RUN`), or give another run"
+            )
     sides = [histories.about.size for histories in opened]
     if sides != config.sides:
         listed = " ".join(map(str, sides))

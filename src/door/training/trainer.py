@@ -143,8 +143,12 @@ class Trainer:
         checkpoint = record.load_checkpoint(path)
         try:
             agent.load(checkpoint.tensors, checkpoint.state["agent"])
-        except (ValueError, KeyError) as error:
+        except ValueError as error:
             raise record.UserError(f"--pretrained {self.config.pretrained}: {error}") from None
+        except KeyError as error:
+            raise record.UserError(
+                f"--pretrained {self.config.pretrained}: no checkpoint of door training ({error} is missing)"
+            ) from None
         self.run.add_parent(checkpoint.run_id)
         return True
 

@@ -111,7 +111,12 @@ def without_effect(config: Config) -> list[str]:
             value = getattr(config, name)
             if flag in config.given and value in values:
                 shown = ("no", "yes")[value] if isinstance(value, bool) else value
-                lines.append(f"--{flag} has no effect with {flag_name(name)}={shown}")
+                where = (
+                    f"with {flag_name(name)}={shown}"
+                    if shown != ""
+                    else f"without {flag_name(name)}"
+                )
+                lines.append(f"--{flag} has no effect {where}")
     return lines
 
 

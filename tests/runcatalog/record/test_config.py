@@ -237,6 +237,8 @@ class Config(record.Config):
     kind: str = record.option("a", "kind", choices=("a", "b", "c"))
     rate: float = record.option(0.5, "rate", unless={"critic": False, "kind": ("b", "c")})
     look_ahead: bool = record.option(True, "look", unless={"beta": 0})
+    path: str = record.option("", "path")
+    warm: bool = record.option(False, "warm", unless={"path": ""})
 
 def main(config):
     with record.start(config) as run:
@@ -254,6 +256,8 @@ if __name__ == "__main__":
         ("--critic no --beta 0 --kind b", []),  # what was not typed misleads nobody
         ("--critic no --rate 0.5", ["--rate has no effect with critic=no"]),
         ("--kind c --rate 1", ["--rate has no effect with kind=c"]),
+        ("--warm yes --path a", []),
+        ("--warm yes", ["--warm has no effect without path"]),
         ("--beta 0 --look-ahead yes", ["--look-ahead has no effect with beta=0.0"]),
     ],
 )
