@@ -48,17 +48,19 @@ def with_authentication(app: Flask) -> Any:
 
 def close_parts(application: Any) -> None:
     """Refuse the parts of MLflow that no user of the server may use, the admin neither."""
-    from starlette.responses import PlainTextResponse
 
     class Closed:
         def __init__(self, app: Any) -> None:
             self._app = app
 
         async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-            app = self._app
-            if _CLOSED.match(scope.get("path", "")):
-                app = PlainTextResponse("Permission denied: the server has this part closed", 403)
-            await app(scope, receive, send)
+            if not _CLOSED.match(scope.get("path", "")):
+                await self._app(scope, receive, send)
+                return
+            headers = [(b"content-type", b"text/plain")]
+            await send({"type": "http.response.start", "status": 403, "headers": headers})
+            text = b"Permission denied: the server has this part closed"
+            await send({"type": "http.response.body", "body": text})
 
     application.add_middleware(Closed)
 

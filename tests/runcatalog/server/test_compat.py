@@ -79,11 +79,11 @@ def test_the_assistant_is_closed():
     """It runs commands on the server's machine, for all whose requests come from there, as a proxy's do."""
     import asyncio
 
-    from fastapi import FastAPI
+    from mlflow.server import app
     from mlflow.server.assistant.api import assistant_router
+    from mlflow.server.fastapi_app import create_fastapi_app
 
-    application, answers = FastAPI(), []
-    application.include_router(assistant_router)
+    application, answers = create_fastapi_app(app), []
     compat.close_parts(application)
 
     async def send(message):
@@ -93,8 +93,9 @@ def test_the_assistant_is_closed():
         return {"type": "http.request", "body": b"", "more_body": False}
 
     scope = {
-        "type": "http", "method": "GET", "path": f"{assistant_router.prefix}/config", "headers": [],
-        "query_string": b"", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2), "scheme": "http",
+        "type": "http", "method": "GET", "path": f"{assistant_router.prefix}/config",
+        "headers": [(b"host", b"127.0.0.1:5000")], "query_string": b"",
+        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2), "scheme": "http",
     }  # fmt: skip
     asyncio.run(application(scope, receive, send))
     assert answers[0] == 403, moved("the assistant's routes")
