@@ -65,9 +65,7 @@ class Config(record.Config):
             ("evaluate_flags", ("seed", "sizes", "model")),
         ):
             flag = record.config.flag_name(name)
-            for word in record.assignments(flag, getattr(self, name)):
-                if word in own:
-                    raise record.UserError(f"--{flag}: the study sets {word}")
+            record.assignments(flag, getattr(self, name), taken=own, by="the study")
 
 
 def main(config: Config) -> dict[str, Any]:

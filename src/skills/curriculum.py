@@ -23,13 +23,12 @@ class Config(record.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("seed", "stage", "pretrained"):
-            if name in self.stage_flags():
-                raise record.UserError(f"--train-flags: {name} is set by the curriculum")
+        self.stage_flags()  # raises an error where they cannot be used
 
     def stage_flags(self) -> dict[str, str]:
         """Return `train_flags` by name."""
-        return record.assignments("train-flags", self.train_flags)
+        own = ("seed", "stage", "pretrained")
+        return record.assignments("train-flags", self.train_flags, taken=own, by="the curriculum")
 
 
 def main(config: Config) -> dict[str, Any]:

@@ -59,9 +59,8 @@ class Config(record.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in record.assignments("train-flags", self.train_flags):
-            if name in ("seed", "ppo-batch-size", *_own_flags(self)):
-                raise record.UserError(f"--train-flags: the search sets {name} of {OPERATION}")
+        own = {"seed", "ppo-batch-size", *_own_flags(self)}
+        record.assignments("train-flags", self.train_flags, taken=own, by="the search")
         for group in range(self.group, max(GROUPS) + 1):
             for name in GROUPS[group]:
                 if getattr(self, name.replace("-", "_"), 0):

@@ -378,9 +378,8 @@ class Cache:
         for run in runs:
             stamp = self._stamps.get(run.where)
             fields = [getattr(run, name) for name in FIELDS] if stamp else []
-            if stamp and stamp == _stamp(
-                run.where
-            ):  # neither changed nor removed while they were read
+            # Neither changed nor removed while they were read.
+            if stamp and stamp == _stamp(run.where):
                 content[run.where] = [stamp, *fields]
         shown = json.dumps({"format": FORMAT, "runs": content}, separators=(",", ":"))
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")

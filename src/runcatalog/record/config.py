@@ -14,7 +14,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -154,18 +154,22 @@ def checkpoint_folder(flag: str, named: str) -> Path:
     return folder
 
 
-def assignments(flag: str, text: str) -> dict[str, str]:
+def assignments(
+    flag: str, text: str, *, taken: Collection[str] = (), by: str = "this run"
+) -> dict[str, str]:
     """Parse a flag that contains flags of other runs: ``name=value`` pairs, separated by spaces.
 
     Args:
         flag: Name of the flag, for the error.
         text: Its value.
+        taken: Names of flags that are set in another way and must not be given.
+        by: What sets them, for the error.
 
     Returns:
         Values by name, as typed.
 
     Raises:
-        UserError: A word is not of the form ``name=value``, or a name is given twice.
+        UserError: A word is not of the form ``name=value``, or a name is given twice or taken.
     """
     values: dict[str, str] = {}
     for word in text.split():
@@ -175,6 +179,9 @@ def assignments(flag: str, text: str) -> dict[str, str]:
         if name in values:
             raise UserError(f"--{flag}: {name} is given twice")
         values[name] = value
+    for name in values:
+        if name in taken:
+            raise UserError(f"--{flag}: {by} sets {name}")
     return values
 
 

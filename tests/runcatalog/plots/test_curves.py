@@ -202,33 +202,29 @@ def test_a_seed_that_ran_twice_is_drawn_once_and_runs_of_one_seed_are_not_called
     assert "of 4 runs" in texts(drawn["pooled"].svg())  # of two settings with two seeds each
 
 
-def test_runs_of_two_operations_with_the_same_flags_are_both_drawn(project, make):
+def figure_of(project, make, *operations):
+    """A figure of a run of each operation, with the same flags."""
     (project.experiments / "toy" / "catalog.md.j2").write_text(
-        '{{ figure("curve", ["toy:train", "toy:never"], "rate") }}'
+        f'{{{{ figure("curve", {list(operations)}, "rate") }}}}'
     )
     runs = [
         make(n, value=0.5, seed=1, lr=1, operation=operation).with_points({"rate": [(0, 0.0)]})
-        for n, operation in enumerate(["toy:train", "toy:never"], 1)
+        for n, operation in enumerate(operations, 1)
     ]
     catalog = render.Catalog(project, runs)
     assert catalog.pages
     (figure,) = catalog.figures.values()
-    assert len(figure.runs) == 2
+    return figure
+
+
+def test_runs_of_two_operations_with_the_same_flags_are_both_drawn(project, make):
+    assert len(figure_of(project, make, "toy:train", "toy:never").runs) == 2
 
 
 def test_operations_of_two_models_with_one_name_are_not_averaged(project, make):
-    (project.experiments / "toy" / "catalog.md.j2").write_text(
-        '{{ figure("curve", ["toy:train", "other:train"], "rate") }}'
-    )
-    runs = [
-        make(n, value=0.5, seed=1, lr=1, operation=operation).with_points({"rate": [(0, 0.0)]})
-        for n, operation in enumerate(["toy:train", "other:train"], 1)
-    ]
-    catalog = render.Catalog(project, runs)
-    assert catalog.pages
-    (figure,) = catalog.figures.values()
+    figure = figure_of(project, make, "toy:train", "other:train")
     assert {"toy:train", "other:train"} <= set(texts(figure.svg()))
-    _, up, cells = HeatMap(runs, "lr", "operation").cells()
+    _, up, cells = HeatMap(figure.runs, "lr", "operation").cells()
     assert sorted(up) == ["other:train", "toy:train"]
     assert len(cells) == 2
 

@@ -14,6 +14,7 @@ from runcatalog.model.run_record import FINISHED, RunRecord
 from runcatalog.pages.tables import cells, settings
 from runcatalog.pages.tables.page_data import PageData
 from runcatalog.pages.tables.settings import Setting
+from runcatalog.plots import labels
 from runcatalog.text import markdown, sentences, terminal
 
 SHOWN = 12  # rows of an operation that a table shows; earlier rows are folded
@@ -452,6 +453,4 @@ def same_settings(texts: Sequence[str]) -> tuple[list[str], str]:
 
 def short_name(operation: str, operations: Sequence[str]) -> str:
     """Return an operation's name without its model, unless another operation of the table has the same short name."""
-    _, _, short = operation.rpartition(":")
-    clash = sum(other.rpartition(":")[2] == short for other in operations) > 1
-    return markdown.escape(operation if clash else short)
+    return markdown.escape(labels.operations([operation, *operations])[operation])
