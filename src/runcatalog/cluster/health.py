@@ -41,8 +41,14 @@ def problem(demands: Mapping[str, Any]) -> str:
     return _driver(demands) or computes(demands)
 
 
-def misfit(demands: Mapping[str, Any]) -> str:
-    """Return what a run asks for and does not find here, though others may; "" if nothing. Demands: see `problem`."""
+def unmet(demands: Mapping[str, Any]) -> str:
+    """Return which demand of a run for memory, disk or packages this machine does not meet; "" if none.
+
+    Another run may have what it needs here.
+
+    Args:
+        demands: See `problem`.
+    """
     return _memory(demands) or _disk(demands) or _versions(demands)
 
 

@@ -364,10 +364,10 @@ class Node:
                 return {"refused": "an older attempt is ending"}
             if self._running() >= self.slots:
                 return {"refused": "no slot is free"}
-            # Of this run, not of the machine: another one may be content.
+            # The machine is not drained: another run may need less.
             asked = demands | {"scratch": str(self.scratch)}
-            if misfit := await asyncio.to_thread(health.misfit, asked):
-                return {"refused": misfit}
+            if unmet := await asyncio.to_thread(health.unmet, asked):
+                return {"refused": unmet}
             await self._check(demands)
             if self.drained:
                 return {"refused": f"drained: {self.drained}"}

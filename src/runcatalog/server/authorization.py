@@ -83,7 +83,7 @@ def _check() -> Authorization | Response:
     if rule.endswith(compat.CREATE_EXPERIMENT) and not user.is_admin:
         text = "Permission denied: an admin creates experiments (catalog server user add)"
         return Response(text, 403)
-    if rule.endswith(compat.CREATE_OTHER) and not user.is_admin:
+    if rule.endswith(compat.ADMIN_ONLY) and not user.is_admin:
         return Response("Permission denied: only the admin may do this", 403)
     return given
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 # Ends of the paths of routes. As of MLflow 3.17.2.
 LOG_BATCH = "/mlflow/runs/log-batch"
 CREATE_EXPERIMENT = "/mlflow/experiments/create"
-# With these MLflow lets every user make something, the last one an experiment with made-up runs.
-CREATE_OTHER = (
+# MLflow opens these to every user; the last one creates an experiment with made-up runs.
+ADMIN_ONLY = (
     "/mlflow/registered-models/create",
     "/mlflow/gateway/secrets/create",
     "/mlflow/gateway/endpoints/create",

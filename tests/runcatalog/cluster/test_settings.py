@@ -112,11 +112,11 @@ def test_a_machine_is_healthy_or_reports_a_reason(tmp_path):
     fit = {"scratch": str(tmp_path), "seconds": 0.01}
     assert health.problem(fit) == ""
     assert "GPUs that answer" in health.problem(fit | {"gpu": 99})
-    assert health.misfit(fit) == ""
-    assert "GB of memory are free" in health.misfit(fit | {"memory": 1e6})
-    assert "GB of disk are free" in health.misfit(fit | {"disk": 1e6})
+    assert health.unmet(fit) == ""
+    assert "GB of memory are free" in health.unmet(fit | {"memory": 1e6})
+    assert "GB of disk are free" in health.unmet(fit | {"disk": 1e6})
     wrong = {"numpy": "1.0", "no-such-package": "2"}
-    assert "no-such-package none instead of 2" in health.misfit(fit | {"versions": wrong})
+    assert "no-such-package none instead of 2" in health.unmet(fit | {"versions": wrong})
     assert health.clock_problem(1000, 1010) == ""
     assert health.clock_problem(1000, 2000) == "its clock is 1000 s behind the submitter's"
 
