@@ -25,7 +25,9 @@ from runcatalog.text import markdown, sentences
 _FEW = 4  # names in a sentence
 
 
-def measured(data: PageData, operation: str, metric: str = "", **flags: Any) -> str:
+def measured(
+    data: PageData, operation: str, metric: str = "", unit: str = "", **flags: Any
+) -> str:
     """Return "99 % [98, 100] (5 seeds)" of an operation's runs with these flags; "not run" without a result.
 
     Args:
@@ -33,6 +35,7 @@ def measured(data: PageData, operation: str, metric: str = "", **flags: Any) -> 
         operation: Its name.
         metric: The objective's name, a further number of it, or a metric, whose last value counts; by default the
             objective.
+        unit: "%" shows a metric, which is a share, in percent; an objective says itself whether it is one.
         flags: Values that the runs have; `_` stands for `-`.
 
     Raises:
@@ -57,6 +60,8 @@ def measured(data: PageData, operation: str, metric: str = "", **flags: Any) -> 
     )
     if len(objectives) < len(setting.finished):
         return "not run"
+    if unit == "%":
+        objectives = [{**number, "kind": "rate"} for number in objectives]
     count = cells.count(setting)
     seeds = "1 run" if count == "1" else f"{count} seeds" if count.isdigit() else count
     return f"{cells.mean_text(objectives)} {cells.interval(objectives)} ({seeds})".replace(

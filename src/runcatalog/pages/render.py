@@ -390,10 +390,10 @@ class Catalog:
         )
         return f"Reported: {cells.whole_report(report)}.{same}"
 
-    def value(self, operation: str, metric: str = "", **flags: Any) -> str:
+    def value(self, operation: str, metric: str = "", unit: str = "", **flags: Any) -> str:
         """Return "99 % [98, 100] (5 seeds)" for prose; see :func:`runcatalog.pages.findings.measured`."""
         try:
-            return findings.measured(self.data, operation, metric, **flags)
+            return findings.measured(self.data, operation, metric, unit, **flags)
         except CatalogError as error:
             raise CatalogError(f"value: {error}") from None
 

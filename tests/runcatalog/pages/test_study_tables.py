@@ -170,6 +170,37 @@ def test_a_step_with_a_flag_that_was_typed_is_not_of_the_series(project, make):
     assert shown[2][:2] == ["A", "90 [0, 100]"]
 
 
+def test_a_reported_number_stands_beside_the_setting_that_is_declared(project, make):
+    (project.experiments / "toy/guild.yml").write_text(
+        "- model: toy\n  operations:\n    step: {main: x, flags: {lr: 0.1}}\n"
+    )
+    (project.experiments / "toy/reported.yml").write_text("toy:step: {text: long ago}\n")
+    runs = [
+        make(1, value=0.2, operation="toy:step", seed=1, lr=0.5),
+        make(2, value=0.9, operation="toy:step", seed=1, lr=0.1),
+    ]
+    table = rows(render.Catalog(project, runs).table(["toy:step"]))
+    reported = table[0].index("reported")
+    assert [(row[0], row[reported]) for row in table[2:]] == [
+        ("step lr 0.5", ""),
+        ("step lr 0.1", "long ago"),
+    ]
+
+
+def test_numbers_of_a_series_are_those_of_the_operation_that_runs_its_steps(project, make):
+    result = {
+        "objective": {"name": "opening_rate", "value": 1.0, "kind": "rate", "count": 200},
+        "metrics": {"accuracy": 0.75, "remembering": 0.5},
+    }
+    runs = [make(1, operation="toy:all", result=result, seed=1)]
+    entry = {"name": "A", "steps": ["toy:first"], "metrics": "toy:all"}
+    catalog = render.Catalog(project, runs)
+    shown = rows(catalog.series([entry], ["pull"]))
+    at = shown[0].index("accuracy")
+    assert [number.split()[0] for number in shown[2][at : at + 2]] == ["75", "50"]
+    assert catalog.value("toy:all", "remembering", unit="%").startswith("50 %")
+
+
 @pytest.mark.parametrize(
     ("value", "goal", "reported", "missed"),
     [

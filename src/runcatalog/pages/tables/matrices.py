@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runcatalog.analysis import differences, groups
+from runcatalog.analysis import differences, groups, record_numbers
 from runcatalog.model import values
 from runcatalog.model.errors import CatalogError
-from runcatalog.model.run_record import FAILED, KILLED, NOT_OF_SETTING
+from runcatalog.model.run_record import FAILED, KILLED
 from runcatalog.numbers import is_number
 from runcatalog.pages.tables import cells, setting_table, settings
 from runcatalog.pages.tables.page_data import PageData
@@ -155,7 +155,8 @@ def series_table(data: PageData, series: Sequence[Mapping[str, Any]], tasks: Seq
     Args:
         data: All records.
         series: For each: `name`; `steps`, the operations of its tasks in order ("" for a task without one); `metrics`,
-            the operation that computes accuracy and remembering ("" without one).
+            the operation that computes `accuracy` and `remembering` ("" without one); `reported`, the entry of
+            reported.yml, by default `metrics`.
         tasks: Names of the columns.
 
     Raises:
@@ -167,8 +168,7 @@ def series_table(data: PageData, series: Sequence[Mapping[str, Any]], tasks: Seq
             raise CatalogError(f"series {entry['name']!r}: more steps than tasks, {len(tasks)}")
         steps = [pooled(data, name) for name in entry["steps"]]
         computed = pooled(data, entry.get("metrics") or "")
-        further = cells.further(computed) if computed else {}
-        report = data.reported.get(entry.get("metrics") or "")
+        report = data.reported.get(entry.get("reported") or entry.get("metrics") or "")
         seeds = {len(step.finished) for step in steps if step}
         runs = [m.run for m in computed.members] if computed else []
         runs = runs or [s.members[-1].run for s in steps if s]
@@ -177,8 +177,7 @@ def series_table(data: PageData, series: Sequence[Mapping[str, Any]], tasks: Seq
                 markdown.escape(entry["name"]),
                 *(_mean(step.objectives) if step else "not run" for step in steps),
                 *[""] * (len(tasks) - len(steps)),
-                _mean(computed.objectives) if computed else "",
-                _mean(further["remembering"]) if "remembering" in further else "",
+                *(_mean_share(computed, name) for name in ("accuracy", "remembering")),
                 "–".join(map(str, sorted({min(seeds), max(seeds)}))) if seeds else "",
                 markdown.escape(report.same_setting, cells.WIDEST) if report else "",
                 cells.id_links(data, runs),
@@ -214,22 +213,18 @@ def pooled(data: PageData, operation: str) -> Setting | None:
     Of several objectives the one of the newest run counts. Runs with a flag that somebody typed are of another series.
     """
     found = settings.settings(data, operation) if operation else []
-    declared = data.operations[operation].flags if operation in data.operations else {}
-    own = (m for s in found for m in s.finished if _is_as_declared(m.flags, declared))
+    own = (m for s in found for m in s.finished if settings.is_as_declared(data, m))
     by_seed = {m.seed: m for m in cells.order(own)}
     parts = settings.by_objective(cells.order(by_seed.values()))
     newest = max(parts, key=lambda runs: groups.order(runs[-1]), default=None)
     return Setting(operation, tuple(newest)) if newest else None
 
 
-def _is_as_declared(flags: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
-    """Return whether flags have the values that their operation declares; lists of a batch count as any value."""
-    single = {
-        n: values.parse_flag(v)
-        for n, v in declared.items()
-        if n not in NOT_OF_SETTING and not isinstance(v, list | dict)
-    }
-    return all(flags.get(name, value) == value for name, value in single.items())
+def _mean_share(setting: Setting | None, name: str) -> str:
+    """Return the mean of a share over the runs of a setting, in percent; "" unless all have it."""
+    runs = setting.finished if setting else ()
+    found = [{**number, "kind": "rate"} for number in record_numbers.objectives(runs, name)]
+    return _mean(found) if found and len(found) == len(runs) else ""
 
 
 def _percent(rate: Any) -> str:

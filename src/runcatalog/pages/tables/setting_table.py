@@ -92,7 +92,7 @@ def rows(
             new = [missing_row(data, operation, name)]
         earlier = len(new) - SHOWN
         new = [replace(row, folded=i < earlier) for i, row in enumerate(new)]
-        table += _with_report(new, data, operation)
+        table += _with_report(new, data, operation, grouped[operation])
     return table
 
 
@@ -363,18 +363,26 @@ def missing_row(data: PageData, operation: str, name: str) -> Row:
     return Row({SETTING: name, OUTCOME: result})
 
 
-def _with_report(rows: list[Row], data: PageData, operation: str) -> list[Row]:
-    """Add the source's result to the first visible row; the other rows are further settings of the operation."""
+def _with_report(
+    rows: list[Row], data: PageData, operation: str, grouped: Sequence[Setting]
+) -> list[Row]:
+    """Add the source's result to the first visible row as declared, without one to the first visible row."""
     report = data.reported.get(operation)
-    first = next((i for i, row in enumerate(rows) if not row.folded), None)
-    if report is None or first is None:
+    visible = [i for i, row in enumerate(rows) if not row.folded]
+    if report is None or not visible:
         return rows
+    declared = [i for i in visible if i < len(grouped) and _is_as_declared(data, grouped[i])]
+    first = (declared or visible)[0]
     added = {
         REPORTED: cells.report(report),
         SAME: markdown.escape(report.same_setting, cells.WIDEST),
     }
     with_report = replace(rows[first], cells={**rows[first].cells, **added})
     return [*rows[:first], with_report, *rows[first + 1 :]]
+
+
+def _is_as_declared(data: PageData, setting: Setting) -> bool:
+    return all(settings.is_as_declared(data, run) for run in setting.members)
 
 
 def as_markdown(rows: Sequence[Row], titles: Mapping[str, str] | None = None) -> str:

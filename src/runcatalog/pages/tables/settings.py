@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from runcatalog.analysis import groups, searches
-from runcatalog.model import statistics
+from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FINISHED, NOT_OF_SETTING, RunRecord
 from runcatalog.pages.tables.page_data import PageData
 
@@ -86,6 +86,17 @@ def _settings(data: PageData, operation: str) -> list[Setting]:
         of = dict.fromkeys(r.batch for r in kept if r.batch in batches)
         grouped.append(Setting(operation, kept, tuple(batches[b] for b in of), len(older)))
     return sorted(grouped, key=lambda setting: groups.order(setting.members[0]))
+
+
+def is_as_declared(data: PageData, run: RunRecord) -> bool:
+    """Return whether a run's flags are those that its operation declares; lists of a batch count as any value."""
+    operation = data.operations.get(run.operation)
+    declared = {
+        name: values.parse_flag(value)
+        for name, value in (operation.flags if operation else {}).items()
+        if name not in NOT_OF_SETTING and not isinstance(value, list | dict)
+    }
+    return all(run.flags.get(name, value) == value for name, value in declared.items())
 
 
 def by_objective(runs: Sequence[RunRecord]) -> list[list[RunRecord]]:
