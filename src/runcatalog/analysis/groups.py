@@ -172,8 +172,8 @@ def flag_of(run: RunRecord, flag: str, by_id: Mapping[str, RunRecord]) -> values
 
 def by_flag(
     runs: Iterable[RunRecord], flag: str, by_id: Mapping[str, RunRecord]
-) -> list[list[RunRecord]]:
-    """Return the runs grouped by :func:`flag_of`, in the order of their first ones.
+) -> dict[str, list[RunRecord]]:
+    """Return the runs by their value of :func:`flag_of` as text, in the order of their first ones.
 
     Raises:
         LookupError: A run has no such flag.
@@ -184,7 +184,7 @@ def by_flag(
         if value is None:
             raise LookupError(f"run {run.id8} has no flag {flag!r}{suggestion(flag, run.flags)}")
         grouped.setdefault(values.flag_text(value), []).append(run)
-    return list(grouped.values())
+    return grouped
 
 
 def _differs(column: Sequence[values.Scalar]) -> bool:

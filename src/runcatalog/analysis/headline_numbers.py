@@ -203,7 +203,7 @@ class Runs:
         sizes: tuple[int, ...] = ()
         if headline.mean_by:
             try:
-                grouped = groups.by_flag(counted, headline.mean_by, self._by_id)
+                grouped = groups.by_flag(counted, headline.mean_by, self._by_id).values()
             except LookupError as error:
                 raise CatalogError(f"{headline.where}: mean_by: {error}") from None
             objectives = record_numbers.mean_objectives(grouped, metric)

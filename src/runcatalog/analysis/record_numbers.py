@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runcatalog.analysis import differences, paired
+from runcatalog.analysis import differences, groups, paired
 from runcatalog.model import statistics, values
 from runcatalog.model.run_record import RunRecord
 from runcatalog.numbers import is_number
@@ -149,6 +149,39 @@ def bounds_of_difference(first: Side, second: Side) -> tuple[float, float] | Non
             return None
         sides.append((side.scale * own, side.scale * own_ends[0], side.scale * own_ends[1]))
     return differences.difference(*sides)
+
+
+def difference_by_flag(
+    first: Side, second: Side, flag: str, by_id: Mapping[str, RunRecord]
+) -> tuple[float, tuple[float, float] | None]:
+    """Return the second number minus the first, mean over the values of a flag, with Student's 95 % interval over them.
+
+    A value's number is the mean of its runs on each side: trainings on one split of the data are not independent.
+
+    Args:
+        first, second: The sides, whose runs have the same values of the flag.
+        flag: The flag, of the runs or of those that they started from.
+        by_id: Records by id.
+
+    Returns:
+        (difference, interval); the interval is None with fewer than `differences.MIN_SEEDS` values.
+
+    Raises:
+        LookupError: A run has no such flag, or the sides have different values of it.
+    """
+    of_first, of_second = (groups.by_flag(side.runs, flag, by_id) for side in (first, second))
+    if of_first.keys() != of_second.keys():
+        shown = " and ".join(", ".join(sorted(grouped)) for grouped in (of_second, of_first))
+        raise LookupError(f"the sides differ in {flag}: {shown}")
+    means = [
+        [
+            mean | {"value": side.scale * mean["value"]}
+            for mean in mean_objectives((grouped[value] for value in of_first), side.name)
+        ]
+        for side, grouped in ((first, of_first), (second, of_second))
+    ]
+    less, more = (statistics.mean([mean["value"] for mean in side]) for side in means)
+    return more - less, differences.interval_of_difference(*means, paired=True)
 
 
 def objectives(runs: Sequence[RunRecord], name: str) -> list[dict[str, Any]]:

@@ -14,6 +14,11 @@ or the difference of two, with its interval, which excludes 0 where they differ:
 
     0.6 [−0.8, 2.1] percentage points<!-- =difference of success; run: 3bf9dfdd; minus success; run: 023a72ab -->
 
+where both sides have runs with the same values of a flag, pairing the means of each value:
+
+    0.010 [−0.005, 0.025]<!-- =difference by split of objective; runs: 3b216bb9 0943e3ee 24692845; minus objective;
+    runs: e2fc0b18 7b63bcb4 0993d6f3 -->
+
 or names a headline of experiments/STUDY/reported.yml, whose runs are those of the front page:
 
     99.2 [98.9, 99.6] %<!-- =headline door/accuracy -->
@@ -43,7 +48,7 @@ _FENCE = re.compile(r"^\s*(?:```|~~~)", re.MULTILINE)
 _COMMENT = re.compile(r"<!--\s*=(?P<source>.*?)-->", re.DOTALL)
 _SOURCE = re.compile(r"\s*(?P<key>.+?)\s*;\s*runs?:\s*(?P<ids>[0-9a-f\s,]+?)\s*$", re.DOTALL)
 _DIFFERENCE = re.compile(
-    r"\s*difference\s+of\s+(?P<key>.+?)\s*;\s*runs?:\s*(?P<ids>[0-9a-f\s,]+?)\s*;"
+    r"\s*difference(?:\s+by\s+(?P<by>[\w-]+))?\s+of\s+(?P<key>.+?)\s*;\s*runs?:\s*(?P<ids>[0-9a-f\s,]+?)\s*;"
     r"\s*minus\s+(?P<other>.+?)\s*;\s*runs?:\s*(?P<other_ids>[0-9a-f\s,]+?)\s*$",
     re.DOTALL,
 )
@@ -74,7 +79,8 @@ class Citation:
         key: Metric or field of the record; STUDY/NAME of a headline.
         ids: First digits of the runs or batches; empty for a headline.
         minus: Of a difference the key and ids of what is subtracted; None for any other number.
-        by: Flag; the statistic is of the means over runs with the same value of it. "" where it is of the runs.
+        by: Flag; the statistic or difference is of the means over runs with the same value of it. "" where it is of the
+            runs.
     """
 
     where: str
@@ -136,6 +142,7 @@ def citations(text: str, where: str) -> Iterator[Citation | str]:
             yield f"{place}: “{comment[0]}” is not NUMBER<!-- =[STATISTIC of ]METRIC; run: ID … -->"
             continue
         statistic = None if headline or difference else _STATISTIC.match(source["key"])
+        grouping = statistic or difference
         interval = (number["low"], number["high"]) if number["low"] else None
         yield Citation(
             place,
@@ -146,7 +153,7 @@ def citations(text: str, where: str) -> Iterator[Citation | str]:
             (statistic["key"] if statistic else source["key"]).strip(),
             () if headline else _ids(source["ids"]),
             (difference["other"], _ids(difference["other_ids"])) if difference else None,
-            (statistic and statistic["by"]) or "",
+            (grouping and grouping["by"]) or "",
         )
 
 
@@ -200,10 +207,10 @@ def _problem(citation: Citation, index: _Index) -> str:
     """Return the difference between a cited number and the records, as a line; "" if there is none."""
     try:
         runs, numbers = _numbers(citation.key, citation.ids, index)
-        grouped = groups.by_flag(runs, citation.by, index.by_id) if citation.by else ()
+        grouped = groups.by_flag(runs, citation.by, index.by_id) if citation.by else {}
     except LookupError as error:
         return f"{citation.where}: {error}"
-    means = record_numbers.mean_objectives(grouped, citation.key)
+    means = record_numbers.mean_objectives(grouped.values(), citation.key)
     if means:
         numbers = [objective["value"] for objective in means]
     if not citation.statistic and len(numbers) > 1:
@@ -254,24 +261,24 @@ def _numbers(key: str, ids: Sequence[str], index: _Index) -> tuple[list[RunRecor
 def _difference_problem(
     citation: Citation, minus: tuple[str, tuple[str, ...]], index: _Index
 ) -> str:
+    in_percent = citation.unit in ("%", "percentage points")
+    sides, means = [], []
     try:
-        runs, numbers = _numbers(citation.key, citation.ids, index)
-        other_runs, other_numbers = _numbers(*minus, index)
+        for key, ids in (minus, (citation.key, citation.ids)):
+            runs, numbers = _numbers(key, ids, index)
+            # Records hold shares; the cells of their tables are in per cent.
+            scale = 100.0 if in_percent and not key.startswith(record_numbers.TABLE) else 1.0
+            sides.append(record_numbers.Side(runs, key, scale))
+            means.append(scale * statistics.mean(numbers))
+        if citation.by:
+            value, bounds = record_numbers.difference_by_flag(*sides, citation.by, index.by_id)
+        else:
+            value, bounds = means[1] - means[0], record_numbers.bounds_of_difference(*sides)
     except LookupError as error:
         return f"{citation.where}: {error}"
-    # Records hold shares; the cells of their tables are in per cent.
-    in_percent = citation.unit in ("%", "percentage points")
-    left, right = (
-        100.0 if in_percent and not key.startswith(record_numbers.TABLE) else 1.0
-        for key in (citation.key, minus[0])
-    )
-    value = left * statistics.mean(numbers) - right * statistics.mean(other_numbers)
-    bounds = record_numbers.bounds_of_difference(
-        record_numbers.Side(other_runs, minus[0], right),
-        record_numbers.Side(runs, citation.key, left),
-    )
     scales = (1.0,) if in_percent else _SCALES[citation.unit]
-    source = f"difference of {citation.key} of {' '.join(citation.ids)} minus {minus[0]} of {' '.join(minus[1])}"
+    by = f" by {citation.by}" if citation.by else ""
+    source = f"difference{by} of {citation.key} of {' '.join(citation.ids)} minus {minus[0]} of {' '.join(minus[1])}"
     return _disagreement(citation, source, value, bounds, scales)
 
 

@@ -37,13 +37,16 @@ _LENGTHS = (
 )  # fmt: skip
 _LEGEND = """\
 - **Run it again**: `catalog rerun ID` checks out the run's commit, repeats it and compares. By hand: the id leads to \
-its entry; check out its commit, paste the array above the table, then the command.
+its entry; check out its commit, paste the shell line `NAME=(…)` above the run's table, where there is one, then the \
+command.
 - **Brackets** are 95 % intervals: Wilson's for a counted rate; over seeds Student's interval of the mean, never \
-narrower than Wilson's of all games; where the outcomes by level are kept, of the effective number of games.
+narrower than Wilson's of all games; where the outcomes by level are kept, of the effective number of games; of a \
+median, and over experts and their clones, percentiles of a bootstrap.
 - **Same setting?** says whether environment, budget and reward are the source's, else what differs.
 - **Not replicated**: the interval is worse than the reported number, beyond its rounding.
 - **Undetermined**: the interval of the difference contains 0, or a side has fewer than three seeds.
-- **Seeds**: 10 × 3 are 10 seeds with 3 repetitions each within one run; the tables of the studies count runs.
+- **Seeds**: a × b are a experts with b clones each, or a splits of the data with b seeds each; the tables of the \
+studies count runs.
 - **CPU 2** is a machine's second kind of processor: equal seeds give equal bits on one kind.
 """
 _LEGEND += f"- {' '.join(evaluation_marks.LEGEND.split())}"

@@ -19,7 +19,7 @@ SUPERSEDED = "superseded-and-retracted"  # anchor of the list
 _COMMIT = 7  # digits of a commit
 _LEGEND = """\
 To run a row again: `catalog rerun ID` checks out its commit, runs the command there and compares the results. By hand:
-check out the row's commit (`git worktree add DIRECTORY COMMIT`); there, paste the array that the command names
+check out the row's commit (`git worktree add DIRECTORY COMMIT`); there, paste the shell line that the command names
 (`NAME=(…)` above the table is used as `"${NAME[@]:?}"`), then the command. A command has every flag of its record.
 "Uncommitted code": the run's code differed from its commit. "Not in git": this repository's history lacks the commit.
 """

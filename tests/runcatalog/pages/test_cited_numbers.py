@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from scipy import stats
 
 from runcatalog.model import statistics
 from runcatalog.model.run_record import Metric
@@ -165,6 +166,47 @@ def test_the_mean_of_a_split_is_one_value_of_the_interval(project, make):
     page.write_text(f"0.70<!-- =mean by spilt of share; run: {runs} -->")
     (line,) = cited_numbers.problems(project, [*trained, *evaluated])
     assert line == "docs/page.md:1: run 00000001 has no flag 'spilt'"
+
+
+def test_a_difference_by_split_pairs_the_means_of_each_split(project, make):
+    def runs(first, shares):
+        """A training on each split, and its evaluation."""
+        trained = [make(first + n, split=split) for n, (split, _) in enumerate(shares)]
+        return trained, [
+            make(
+                first + 20 + n,
+                parents=(trained[n].run,),
+                metrics={"share": Metric.from_points([(1, share)])},
+            )
+            for n, (_, share) in enumerate(shares)
+        ]
+
+    default, evaluated = runs(1, [(1, 0.5), (1, 0.6), (2, 0.8), (2, 0.9), (3, 0.75)])
+    variant, others = runs(41, [(3, 0.85), (1, 0.6), (2, 0.9)])
+    changes = [0.6 - 0.55, 0.9 - 0.85, 0.85 - 0.75]
+    low, high = stats.ttest_1samp(changes, 0).confidence_interval(0.95)
+
+    (project.root / "docs").mkdir()
+    page = project.root / "docs/page.md"
+
+    def problems(number, ids, other_ids):
+        source = f"difference by split of share; runs: {ids}; minus share; runs: {other_ids}"
+        page.write_text(f"{number}<!-- ={source} -->")
+        records = [*default, *evaluated, *variant, *others]
+        return cited_numbers.problems(project, records)
+
+    ids, other_ids = (" ".join(run.id8 for run in side) for side in (others, evaluated))
+    assert problems(f"0.0667 [{low:.4f}, {high:.4f}]", ids, other_ids) == []
+    points = f"6.67 [{100 * low:.2f}, {100 * high:.2f}] percentage points"
+    assert problems(points, ids, other_ids) == []
+    (line,) = problems(f"0.0733 [{low:.4f}, {high:.4f}]", ids, other_ids)  # the mean over runs
+    assert "but difference by split of share of 0000003d" in line
+    (line,) = problems("0.0667", ids, evaluated[0].id8)
+    assert line == "docs/page.md:1: the sides differ in split: 1, 2, 3 and 1"
+    two, other_two = others[1].id8 + " " + others[2].id8, " ".join(r.id8 for r in evaluated[:4])
+    assert problems("0.05", two, other_two) == []
+    (line,) = problems("0.05 [0.05, 0.05]", two, other_two)  # too few for an interval
+    assert line.endswith("is 0.05 [none, none]")
 
 
 @pytest.mark.parametrize(
