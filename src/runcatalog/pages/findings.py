@@ -25,9 +25,7 @@ from runcatalog.text import markdown, sentences
 _FEW = 4  # names in a sentence
 
 
-def measured(
-    data: PageData, operation: str, metric: str = "", unit: str = "", **flags: Any
-) -> str:
+def measured(data: PageData, operation: str, metric: str = "", unit: str = "", **flags: Any) -> str:
     """Return "99 % [98, 100] (5 seeds)" of an operation's runs with these flags; "not run" without a result.
 
     Args:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runcatalog.model.errors import CatalogError
+from runcatalog.model.run_record import Metric
 from runcatalog.pages import findings, render
 from runcatalog.pages.tables import batch_summary, settings
 from runcatalog.pages.tables.cells import WIDEST, interval, interval_of, mean_text
@@ -188,11 +189,11 @@ def test_a_reported_number_stands_beside_the_setting_that_is_declared(project, m
 
 
 def test_numbers_of_a_series_are_those_of_the_operation_that_runs_its_steps(project, make):
-    result = {
-        "objective": {"name": "opening_rate", "value": 1.0, "kind": "rate", "count": 200},
-        "metrics": {"accuracy": 0.75, "remembering": 0.5},
+    metrics = {
+        name: Metric.from_points([(2, share)])
+        for name, share in (("accuracy", 0.75), ("remembering", 0.5))
     }
-    runs = [make(1, operation="toy:all", result=result, seed=1)]
+    runs = [make(1, value=1.0, operation="toy:all", metrics=metrics, seed=1)]
     entry = {"name": "A", "steps": ["toy:first"], "metrics": "toy:all"}
     catalog = render.Catalog(project, runs)
     shown = rows(catalog.series([entry], ["pull"]))

@@ -9,12 +9,15 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-# Files that do not change the computation of a run: prose, figures, records, results of benchmarks, where runs may go.
+# Files that do not change the computation of a run: prose, figures, records, results of benchmarks, where runs may go,
+# the output of a command that was kept.
 NOT_CODE = (
     ":(exclude)experiments/engines.yml",
     ":(exclude)experiments/records",
     ":(exclude)benchmarks/results",
     ":(exclude,glob)**/*.md",
+    ":(exclude,glob)**/*.log",
+    ":(exclude,glob)**/nohup.out",
     ":(exclude,glob)**/figures/**",
 )
 _UNTRACKED = ["ls-files", "--others", "--exclude-standard", "-z", "--", ".", *NOT_CODE]
@@ -24,8 +27,8 @@ UNKNOWN = "unknown"  # instead of a digest of uncommitted changes
 def commit_facts(project: Path) -> dict[str, str]:
     """Return the commit, and a digest of the uncommitted changes ("" without any, UNKNOWN if git does not tell).
 
-    Only changes that can affect a run count: code and declarations, not Markdown, figures or records. Both values are
-    "" outside of a git repository.
+    Only changes that can affect a run count: code and declarations, not Markdown, figures, logs or records. Both values
+    are "" outside of a git repository.
     """
     commit = git(["rev-parse", "HEAD"], project).decode().strip()
     if not commit:

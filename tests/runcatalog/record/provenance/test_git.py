@@ -22,6 +22,8 @@ def test_commit_and_what_differs_from_it(tmp_path):
     clean = commit_facts(tmp_path)
     assert (len(clean["commit"]), clean["dirty"]) == (40, "")
     (tmp_path / "README.md").write_text("prose changes no run")
+    (tmp_path / "nohup.out").write_text("nor does the output of a command")
+    (tmp_path / "sweep.log").write_text("nor does this one")
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "x").write_text("ignored")
     (tmp_path / "benchmarks" / "results").mkdir(parents=True)
