@@ -27,6 +27,8 @@ RESCAN = 2.0  # s between scans for new runs
 STALE = 120.0  # s without a sign after which a run is suspect: four heartbeats
 SETTLE = 5.0  # s in which a final status may still change: Guild writes exit statuses last
 _STEP = re.compile(r"^step: +(\d{1,18})$", re.MULTILINE)  # as Guild reads it
+# Errors of reading a journal or Guild's files that are damaged, half-written or gone.
+_UNREADABLE = (OSError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
 _LIKELY = ("rate", "return", "reward", "length", "accuracy", "loss")
 
 
@@ -176,7 +178,7 @@ class Job:
             self._offset = end
             try:
                 points = points_of(line)
-            except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            except _UNREADABLE:
                 continue  # the rest of a line that the tail begins in
             self.last |= {point.name: point.value for point in points}
             at, step = (_whole(points[0].time), _number(points[0].step)) if points else (0, None)
@@ -225,8 +227,9 @@ class Jobs:
         for path, job in [*self._jobs.items()]:
             self._refresh(path, job)
         for job in self._ended.values():
-            if now - job.ended_at < SETTLE and not job.is_batch and job.directory.exists():
-                job.refresh()
+            if now - job.ended_at < SETTLE and not job.is_batch:
+                with contextlib.suppress(*_UNREADABLE):  # its status stays as it is
+                    job.refresh()
 
     def _refresh(self, path: str, job: Job) -> None:
         try:
@@ -234,7 +237,7 @@ class Jobs:
                 _refresh_guild(job)
             else:
                 job.refresh()
-        except (OSError, KeyError, TypeError, ValueError, OverflowError):
+        except _UNREADABLE:
             why = (
                 "its journal cannot be read" if job.directory.exists() else "its directory is gone"
             )
@@ -279,7 +282,7 @@ def _job(directory: Path, is_guild: bool) -> Job | None:
             return job if status_of(directory).status == RUNNING else None
         is_running = is_guild and not guild.is_waiting and guild.end()[0] == RUNNING
         return job if is_running else None
-    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+    except _UNREADABLE:
         return None  # half-written, or no run: read again when it changes
 
 

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -176,6 +177,18 @@ def test_a_long_journal_is_read_from_its_end(project, jobs):
     (job,) = jobs.running
     assert job.last["rate"] == 19_999
     assert job.last["x"] != job.last["x"]
+
+
+def test_a_journal_that_cannot_be_read_after_the_end_leaves_the_end_as_it_was(project, jobs):
+    run = Journal(project.root / "runs" / "aaaaaaaa")
+    jobs.refresh()
+    ended = {"status": "FAILED", "reason": "why", "ended": 1, "session": 1}
+    write_json(run.directory / "result.json", ended)
+    jobs.refresh()
+    shutil.rmtree(run.directory / "journal")
+    (run.directory / "journal").symlink_to("journal")  # too many levels of links
+    jobs.refresh()
+    assert [job.status.reason for job in jobs.ended] == ["why"]
 
 
 def test_running_and_ended_runs_are_listed_and_a_resumed_one_runs_again(project, jobs):
