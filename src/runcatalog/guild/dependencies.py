@@ -68,13 +68,13 @@ def _usable_run(
         for run in sorted(runs, key=lambda run: not run.get("marked")):
             if run.status == "staged" or _has_files(resolver, source, run):
                 return run
-    names = " or ".join(_name(ref) for ref in wanted)
+    names = " or ".join(name_of(ref) for ref in wanted)
     need = f"needs a run of {names}"
     if run_id_prefix:
         need += f" with the id {run_id_prefix}"
     elif runs:
         need += f" with {_selected(source)} in its folder; run {runs[0].id[:8]} has none"
-    raise resolver.ResolutionError(f"{need}; to make one: guild run {_name(wanted[0])} -y")
+    raise resolver.ResolutionError(f"{need}; to make one: guild run {name_of(wanted[0])} -y")
 
 
 def _has_files(resolver: ModuleType, source: Any, run: Any) -> bool:
@@ -97,5 +97,6 @@ def _is_content(entry: Path) -> bool:
     return entry.is_file() or (entry.is_symlink() and entry.is_dir())
 
 
-def _name(ref: Any) -> str:
+def name_of(ref: Any) -> str:
+    """Return an operation of Guild as typed after `guild run`: one may have no model."""
     return f"{ref.model_name}:{ref.op_name}" if ref.model_name else ref.op_name

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from runcatalog.guild.dependencies import name_of
 from runcatalog.model.run_record import NEUTRAL_FLAGS
 
 
@@ -39,7 +40,7 @@ def equivalent_runs(operation: str, flags: Mapping[str, Any]) -> Iterator[str]:
     """
     from runcatalog.guild.compat import guildfile, op_util
 
-    model, _, name = operation.partition(":")
+    model, _, name = operation.rpartition(":")
     model_definition = guildfile.for_dir(os.environ.get("PROJECT_DIR", ".")).models.get(model)
     definition = model_definition.get_operation(name) if model_definition else None
     if definition is None:
@@ -58,8 +59,7 @@ def _finished_runs(
     from runcatalog.guild.compat import var
 
     for run in var.runs(sort=["-timestamp"]):
-        run_operation = f"{run.opref.model_name}:{run.opref.op_name}"
-        if run.get("exit_status") == 0 and run_operation == operation:
+        if run.get("exit_status") == 0 and name_of(run.opref) == operation:
             run_flags = {**(defaults or {}), **(run.get("flags") or {})}
             if all(run_flags.get(name) == value for name, value in flags.items()):
                 yield run.id

@@ -212,6 +212,16 @@ def test_runs_are_equivalent_if_all_flags_that_affect_results_are_equal(toy, mon
     assert equivalent(seed="2", late=8) == []
 
 
+def test_runs_of_an_operation_without_a_model_are_found(toy, tmp_path, monkeypatch):
+    (tmp_path / "guild.yml").write_text("train: {main: train, flags-import: all}\n")
+    toy("train seed=[1,2]")
+    monkeypatch.setattr(guildfile, "_cache", {})
+    newest = finished_runs.newest_finished("train", {"seed": 2})
+    assert list(finished_runs.equivalent_runs("train", {"seed": 2})) == [newest]
+    assert "seed: 2" in (tmp_path / "home" / "runs" / newest / ".guild/attrs/flags").read_text()
+    assert finished_runs.newest_finished("toy:train", {}) is None
+
+
 def test_equivalent_runs_require_the_same_runs(toy, tmp_path, monkeypatch):
     def ran(operation):
         return {path.parents[2].name for path in tmp_path.glob("home/runs/*/.guild/attrs/exit_status")
