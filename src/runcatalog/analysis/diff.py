@@ -475,7 +475,7 @@ def _matched(a: Side, b: Side, metrics: Sequence[str]) -> Iterator[_Matched]:
             points.setdefault(key, ([], []))[index].append(trial)
     objectives = [o["name"] for trial in (*a.trials, *b.trials) if (o := trial.objective)]
     shown_metrics = list(metrics) or (
-        [max(set(objectives), key=objectives.count)]
+        [Counter(objectives).most_common(1)[0][0]]
         if names and objectives
         else dict.fromkeys([*objectives, *_metric_names(a.trials + b.trials, ())])
     )

@@ -175,6 +175,18 @@ def test_batches_are_matched_by_their_flags_and_compared_over_seeds(make, tmp_pa
     assert [line.split()[0] for line in metrics[1:4]] == ["0.001", "0.005", "0.1"]  # by value
 
 
+def test_of_objectives_that_are_as_frequent_the_first_is_compared(make, tmp_path):
+    """It was another one in each process."""
+    names = [f"score {i}" for i in range(9)]
+    sides = [sweep(make, first, {lr: [0.1] for lr in range(9)}) for first in (100, 200)]
+    for side in sides:
+        for name, trial in zip(names, side.trials, strict=True):
+            trial.result["objective"]["name"] = name
+    sides[1].trials[0].result["objective"]["value"] = 0.2
+    (row,) = section(diff(*sides, tmp_path), "metrics")[1:2]
+    assert row.split()[:3] == ["0", "score", "0"]
+
+
 def test_a_run_and_a_batch_are_not_compared(make, tmp_path):
     side = sweep(make, 100, {1: [0.1, 0.2]})
     with pytest.raises(CatalogError, match="is a batch of 2 runs, 00000001 a run"):
