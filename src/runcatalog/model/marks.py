@@ -90,10 +90,10 @@ def counted(trials: Iterable[_Run], batch: _Markable) -> list[_Run]:
 def problems(records: Iterable[RunRecord]) -> list[str]:
     """Return a line per record that is superseded by a run without a record, or in a circle."""
     by_id = {record.run: record for record in records}
-    batches = {record.batch for record in by_id.values()}
+    known = by_id.keys() | {record.batch for record in by_id.values()}
     lines = []
     for record in by_id.values():
-        if record.superseded_by and record.superseded_by not in by_id.keys() | batches:
+        if record.superseded_by and record.superseded_by not in known:
             lines.append(
                 f"run {record.id8} is superseded by {record.superseded_by[:8]}, which has no record"
             )
@@ -107,7 +107,7 @@ def _is_in_a_circle(record: RunRecord, by_id: Mapping[str, RunRecord]) -> bool:
     while at.superseded_by in by_id and at.run not in seen:
         seen.add(at.run)
         at = by_id[at.superseded_by]
-    return at.run in seen
+    return at.run == record.run and bool(seen)
 
 
 def marked(record: RunRecord, why: str, superseded_by: str = "") -> RunRecord:

@@ -116,6 +116,7 @@ def test_a_mark_leads_to_a_record(make):
     circle = [marked(first, "x", second.run), marked(second, "x", first.run)]
     assert len(problems(circle)) == 2
     assert "by itself" in problems(circle)[0]
+    assert problems([*circle, marked(third, "x", first.run)]) == problems(circle)  # it leads there
 
 
 def test_a_long_flag_that_an_earlier_version_cut_without_a_digest_is_unchanged(make):
