@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from runcatalog.model.project import Project
+from runcatalog.model.record_files import write_text
 from runcatalog.model.run_record import RunRecord
 from runcatalog.record.provenance.git import git
 
@@ -34,12 +35,16 @@ def missing(project: Project, records: Iterable[RunRecord]) -> list[str] | None:
 
 
 def update(project: Project, records: Iterable[RunRecord]) -> Path | None:
-    """Write the list if it changed, in a clone with the whole history; return its path if it did."""
+    """Write the list if it changed, in a clone with the whole history; return its path if it did.
+
+    Raises:
+        CatalogError: The file cannot be written.
+    """
     found = missing(project, records)
     if found is None or frozenset(found) == listed(project):
         return None
     path = _path(project)
-    path.write_text(_HEADER + "".join(f"{commit}\n" for commit in found), encoding="utf-8")
+    write_text(path, _HEADER + "".join(f"{commit}\n" for commit in found))
     return path
 
 

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from runcatalog.analysis import missing_commits
+from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Project
 from runcatalog.model.record_files import write_all
 from runcatalog.pages.render import Catalog
@@ -67,6 +68,14 @@ def test_the_row_of_a_lost_commit_is_marked_in_every_clone(project, records, git
         assert missing_commits.update(clone, records) is None
         assert missing_commits.problems(clone, records) == ([], "")
         assert rows(clone, records) == shown
+
+
+def test_a_list_that_cannot_be_written_is_named(project, records):
+    (project.experiments / "missing_commits.txt").mkdir()
+    before = sorted(project.experiments.iterdir())
+    with pytest.raises(CatalogError, match=r"cannot write .*missing_commits\.txt"):
+        missing_commits.update(project, records)
+    assert sorted(project.experiments.iterdir()) == before
 
 
 def test_a_restored_commit_is_no_longer_listed(project, records, git):
