@@ -49,8 +49,12 @@ def commit_facts(project: Path) -> dict[str, str]:
 
 
 def untracked(project: Path) -> list[str]:
-    """Return the files that git neither tracks nor ignores and that can affect a run, sorted."""
-    return _names(git(_UNTRACKED, project))
+    """Return the files that git neither tracks nor ignores and that can affect a run, sorted.
+
+    Raises:
+        OSError: Git fails.
+    """
+    return _names(checked_git(_UNTRACKED, project))
 
 
 def _names(listing: bytes) -> list[str]:
@@ -72,6 +76,23 @@ def git(
         given: Standard input.
     """
     return git_or_none(arguments, project, environment, given) or b""
+
+
+def checked_git(
+    arguments: Sequence[str],
+    project: Path,
+    environment: Mapping[str, str] | None = None,
+    given: bytes = b"",
+) -> bytes:
+    """Return the output of a git command as :func:`git`.
+
+    Raises:
+        OSError: It fails.
+    """
+    output = git_or_none(arguments, project, environment, given)
+    if output is None:
+        raise OSError(f"git {arguments[0]} failed")
+    return output
 
 
 def git_or_none(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
-from runcatalog.record.provenance.git import NOT_CODE, git, untracked
+from runcatalog.record.provenance.git import NOT_CODE, checked_git, untracked
 from runcatalog.record.provenance.redact import Redactor
 
 NAME = "dirty.patch"
@@ -45,13 +45,14 @@ def write(project: Path, commit: str, path: Path) -> None:
         path: The file to write.
     """
     hide, left_out = Redactor([os.environ]), dict[str, str]()
-    new = []
-    for name in untracked(project):
-        if reason := _reason_left_out(project / name):
-            left_out[name] = reason
-        else:
-            new.append(name)
-    with contextlib.suppress(OSError):
+    # Without some of the changes, a patch would seem to be whole. ValueError: a line break in the project's path.
+    with contextlib.suppress(OSError, ValueError):
+        new = []
+        for name in untracked(project):
+            if reason := _reason_left_out(project / name):
+                left_out[name] = reason
+            else:
+                new.append(name)
         parts, size = [], 0
         for name, part in _changes(project, new):
             is_config = Path(name).suffix.lower() in _CONFIG_SUFFIXES
@@ -79,33 +80,32 @@ def write(project: Path, commit: str, path: Path) -> None:
 
 
 def _changes(project: Path, new: list[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, patch) of every changed, removed or new file."""
+    """Yield (name, patch) of every changed, removed or new file.
+
+    Raises:
+        OSError: Git fails.
+    """
     with tempfile.TemporaryDirectory(prefix="index-") as folder:
         index, objects = Path(folder) / "index", Path(folder) / "objects"
         objects.mkdir()
-        paths = [
-            os.path.join(project, line.decode())
-            for line in git(
-                ["rev-parse", "--git-path", "index", "--git-path", "objects"], project
-            ).splitlines()
-        ]
-        if len(paths) != 2:
-            return
-        shutil.copyfile(paths[0], index)
+        asked = ["rev-parse", "--git-path", "index", "--git-path", "objects"]
+        lines = checked_git(asked, project).decode().splitlines()
+        known_index, known_objects = (os.path.join(project, line) for line in lines)
+        shutil.copyfile(known_index, index)
         # New files are added to a copy of the index, so that nothing is written to the repository.
         separate = {
             "GIT_INDEX_FILE": str(index),
             "GIT_OBJECT_DIRECTORY": str(objects),
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": paths[1],
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": known_objects,
         }
         if new:
             add = ["--literal-pathspecs", "add", "--intent-to-add", "--pathspec-from-file=-"]
             given = "\0".join(new).encode("utf-8", "surrogateescape")
-            git([*add, "--pathspec-file-nul"], project, separate, given)
+            checked_git([*add, "--pathspec-file-nul"], project, separate, given)
         # The form that `git apply` accepts, independent of the user's configuration.
         plain = ["--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--no-relative"]
         plain += ["--binary", "--full-index", "--src-prefix=a/", "--dst-prefix=b/"]
-        text = git(["diff", *plain, "HEAD", "--", ".", *NOT_CODE], project, separate)
+        text = checked_git(["diff", *plain, "HEAD", "--", ".", *NOT_CODE], project, separate)
     for part in re.split(rb"^(?=diff --git )", text, flags=re.MULTILINE):
         if part:
             # Without renames both names are equal: "a/NAME b/NAME", in quotes if necessary.

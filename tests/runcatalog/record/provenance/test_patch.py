@@ -1,6 +1,7 @@
 """dirty.patch turns the commit into the tree that the run was started from, and holds no secret."""
 
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -209,4 +210,20 @@ def test_a_patch_has_a_limit_and_a_broken_repository_is_no_error(repository, tmp
     (repository / ".git" / "HEAD").write_text("broken")
     target.unlink()
     patch.write(repository, "c" * 40, target)
+    assert not target.exists()
     assert environment.commit_facts(repository) == {"commit": "", "dirty": ""}
+
+
+def test_there_is_no_patch_where_git_cannot_tell_the_changes(repository, tmp_path):
+    """It had its first line alone, as if nothing had been changed."""
+    write(repository, {"src/train.py": "lr = 2\n"})
+    target = tmp_path / "dirty.patch"
+    objects = repository / ".git" / "objects"
+    objects.rename(tmp_path / "objects")
+    (objects / "info").mkdir(parents=True)
+    patch.write(repository, "c" * 40, target)
+    assert not target.exists()
+    shutil.rmtree(objects)
+    (tmp_path / "objects").rename(objects)
+    patch.write(repository, "c" * 40, target)
+    assert "+lr = 2" in target.read_text()
