@@ -235,21 +235,8 @@ class RunRecord:
 
     @property
     def objective(self) -> dict[str, Any] | None:
-        """The result's objective, if it has a name and a number; with the run's `outcomes`, if it has any.
-
-        An `interval` that is not two finite numbers is left out.
-        """
-        objective = (self.result or {}).get("objective")
-        if not isinstance(objective, dict) or not objective.get("name"):
-            return None
-        try:
-            value = values.number(objective["value"])
-        except (KeyError, ValueError):
-            return None
-        stated = {**objective, "name": str(objective["name"]), "value": value}
-        if "interval" in stated and not _is_interval(stated["interval"]):
-            del stated["interval"]
-        return {**stated, "outcomes": outcomes} if (outcomes := self.outcomes) else stated
+        """The result's objective, see :func:`checked_objective`; None without one."""
+        return checked_objective((self.result or {}).get("objective"), self.outcomes)
 
     @property
     def evaluation(self) -> EvaluationSet | None:
@@ -284,6 +271,30 @@ class RunRecord:
         result = {**(self.result or {}), "objective": values.to_json(stated)}
         object.__setattr__(record, "result", dict(sorted(result.items())))
         return record
+
+
+def checked_objective(
+    entry: object, outcomes: Mapping[str, LevelOutcomes]
+) -> dict[str, Any] | None:
+    """Return an objective, or a further number of one, as a script wrote it; None without a name and a number.
+
+    An `interval` that is not two finite numbers is left out.
+
+    Args:
+        entry: What the script wrote.
+        outcomes: Outcomes on levels of the run, which become part of it.
+    """
+    if not isinstance(entry, dict) or not entry.get("name"):
+        return None
+    try:
+        value = values.number(entry["value"])
+    except (KeyError, ValueError):
+        return None
+    stated = {**entry, "name": str(entry["name"]), "value": value}
+    if "interval" in stated and not _is_interval(stated["interval"]):
+        del stated["interval"]
+    stated.pop("outcomes", None)  # a script's own entry of this name
+    return {**stated, "outcomes": outcomes} if outcomes else stated
 
 
 def _is_interval(bounds: object) -> bool:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from runcatalog.model import statistics, values
-from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
+from runcatalog.model.run_record import (
+    FAILED,
+    FINISHED,
+    KILLED,
+    RUNNING,
+    RunRecord,
+    checked_objective,
+)
 from runcatalog.record.lifecycle.signals import NEVER_STARTED
 from runcatalog.record.output import outcome as result_text
 from runcatalog.text import markdown
@@ -108,17 +114,12 @@ def also(objectives: Sequence[dict[str, Any]]) -> str:
 
 def further(objective: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the further numbers (`also`) of an objective by name; one alone may be written without a list."""
-    numbers = {}
-    outcomes = {"outcomes": objective["outcomes"]} if "outcomes" in objective else {}
     entries = objective.get("also")
-    for entry in entries if isinstance(entries, list) else [entries]:
-        with contextlib.suppress(TypeError, KeyError, ValueError):
-            numbers[str(entry["name"])] = {
-                **entry,
-                "value": values.number(entry["value"]),
-                **outcomes,
-            }
-    return numbers
+    checked = (
+        checked_objective(entry, objective.get("outcomes", {}))
+        for entry in (entries if isinstance(entries, list) else [entries])
+    )
+    return {number["name"]: number for number in checked if number}
 
 
 def failure(record: RunRecord) -> str:

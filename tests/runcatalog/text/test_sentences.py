@@ -34,6 +34,20 @@ def test_a_run_in_a_sentence(make, fields, expected):
     ).replace("return\\_ ", "return ")
 
 
+def test_what_is_no_interval_and_no_outcomes_is_left_out(make):
+    """Nothing could be rendered with such a record."""
+    number = {"name": "length", "value": 9, "kind": "mean"}
+    objective = {"name": "rate", "value": 0.5, "kind": "rate", "count": 4}
+    odd = {"interval": "wide", "outcomes": [1]}
+    texts = [
+        sentences.sentence(
+            make(1, result={"objective": objective | more | {"also": [number | more]}})
+        )
+        for more in ({}, odd)
+    ]
+    assert texts == ["50 % rate [15, 85]; length 9"] * 2
+
+
 def test_killed_and_running_runs_show_their_progress(make):
     points = {"loss": [(1, 1.0), (40, 0.5)]}
     killed = make(1, status="KILLED", reason="SIGTERM").with_points(points)
