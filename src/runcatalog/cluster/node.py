@@ -55,11 +55,12 @@ class _Check(NamedTuple):
     problem: asyncio.Future[str]
 
 
-class Trial:
+class Attempt:
     """An attempt of a run on this machine.
 
     Attributes:
-        run, attempt, operation: See `runcatalog.cluster.engine.Job`.
+        run, operation: See `runcatalog.cluster.engine.Job`.
+        number: `Job.attempt`.
         code: Exit status; None before the end.
         reason: Why the worker ended it; "" otherwise.
         planned: Whether that is because the worker itself is to end.
@@ -72,13 +73,13 @@ class Trial:
         root: Path,
         machine: str,
         run: str,
-        attempt: int,
+        number: int,
         operation: str,
         lease: float,
         has_ended: Callable[[], None],
     ) -> None:
         self.root, self.machine = root, machine
-        self.run, self.attempt, self.operation, self.lease = run, attempt, operation, lease
+        self.run, self.number, self.operation, self.lease = run, number, operation, lease
         self.has_ended = has_ended
         self.code: int | None = None
         self.reason, self.planned = "", False
@@ -154,7 +155,7 @@ class Trial:
             self.code = code
             self.has_ended()
 
-        threading.Thread(target=run, name=f"trial-{self.run[:8]}", daemon=True).start()
+        threading.Thread(target=run, name=f"attempt-{self.run[:8]}", daemon=True).start()
         ready.wait()
         if started and started[0]:
             raise started[0]
@@ -273,13 +274,13 @@ class Node:
         self.drained = ""
         self.stopping = asyncio.Event()
         self.has_changed: Callable[[], None] = lambda: None
-        self._trials: dict[str, Trial] = {}
+        self._attempts: dict[str, Attempt] = {}  # by run
         self._attempts_file = scratch / "attempts.json"
         scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
         scratch.chmod(0o700)
         _kill_left_behind(scratch)
         shutil.rmtree(scratch / "trials", ignore_errors=True)
-        self._attempts: dict[str, int] = read_json(self._attempts_file) or {}
+        self._newest: dict[str, int] = read_json(self._attempts_file) or {}
         self._hardware = hardware()
         self._claiming = asyncio.Lock()
         self._claims = 0  # in progress
@@ -304,9 +305,9 @@ class Node:
             "slots": self.slots,
             "drained": self.drained,
             "running": [
-                {"run": t.run, "attempt": t.attempt, "operation": t.operation, "since": t.since}
-                for t in self._trials.values()
-                if t.is_running
+                {"run": a.run, "attempt": a.number, "operation": a.operation, "since": a.since}
+                for a in self._attempts.values()
+                if a.is_running
             ],
             "free_memory": psutil.virtual_memory().available / 1e9,
             "free_disk": shutil.disk_usage(self.scratch).free / 1e9,
@@ -325,6 +326,7 @@ class Node:
             self.drain,
             self.end,
         )
+        # As submitters of earlier versions call them.
         return {f"trial_{call.__name__}": call for call in calls}
 
     async def ping(self) -> dict[str, str]:
@@ -343,22 +345,22 @@ class Node:
         """Reserve a slot for an attempt, after the checks of the machine; `refused` says why not."""
         if not _RUN_ID.fullmatch(run):
             return {"refused": f"{run!r} is no id of a run"}
-        if attempt < self._attempts.get(run, 0):
+        if attempt < self._newest.get(run, 0):
             return {"stale": "a newer attempt is known"}
         # Before others' checks are waited for. Whose clock is wrong is not known, so the machine is not drained.
         if problem := health.clock_problem(time.time(), clock):
             return {"refused": problem}
         # At once, so that of several submitters all but one go on to another worker.
-        if self._claims + self._running() >= self.slots and run not in self._trials:
+        if self._claims + self._running() >= self.slots and run not in self._attempts:
             return {"refused": "no slot is free"}
         async with self._turn():
             if self.stopping.is_set() or self._leaving:
                 return {"refused": "it is being stopped"}
             if self.drained:
                 return {"refused": f"drained: {self.drained}"}
-            older = self._trials.get(run)
+            older = self._attempts.get(run)
             if older is not None and older.is_running:
-                if older.attempt == attempt:  # the answer to its start was lost
+                if older.number == attempt:  # the answer to its start was lost
                     return {"refused": "the attempt runs here, unknown to its submitter"}
                 older.end("a newer attempt has begun")
                 return {"refused": "an older attempt is ending"}
@@ -371,13 +373,13 @@ class Node:
             await self._check(demands)
             if self.drained:
                 return {"refused": f"drained: {self.drained}"}
-            if attempt < self._attempts.get(run, 0):
+            if attempt < self._newest.get(run, 0):
                 return {"stale": "a newer attempt is known"}
             if older is not None:
                 older.remove()
-            self._attempts.pop(run, None)  # the newest come last
-            self._attempts[run] = attempt
-            kept = dict(list(self._attempts.items())[-_KNOWN_ATTEMPTS:])
+            self._newest.pop(run, None)  # the newest come last
+            self._newest[run] = attempt
+            kept = dict(list(self._newest.items())[-_KNOWN_ATTEMPTS:])
             write_json(self._attempts_file, kept)
             root = self.scratch / "trials" / f"{run}-{attempt}"
             shutil.rmtree(root, ignore_errors=True)
@@ -386,9 +388,11 @@ class Node:
 
             def has_ended() -> None:
                 with contextlib.suppress(RuntimeError):  # the worker has ended before
-                    loop.call_soon_threadsafe(self._trial_has_ended, demands)
+                    loop.call_soon_threadsafe(self._attempt_has_ended, demands)
 
-            self._trials[run] = Trial(root, self.name, run, attempt, operation, lease, has_ended)
+            self._attempts[run] = Attempt(
+                root, self.name, run, attempt, operation, lease, has_ended
+            )
         self.has_changed()
         return {}
 
@@ -403,7 +407,7 @@ class Node:
             self._claims -= 1
 
     def _running(self) -> int:
-        return sum(trial.is_running for trial in self._trials.values())
+        return sum(attempt.is_running for attempt in self._attempts.values())
 
     async def _check(self, demands: dict[str, Any]) -> None:
         """Check the machine, and drain it where it fails.
@@ -419,7 +423,7 @@ class Node:
         if problem:
             self._drain_for(problem)
 
-    def _trial_has_ended(self, demands: dict[str, Any]) -> None:
+    def _attempt_has_ended(self, demands: dict[str, Any]) -> None:
         self.has_changed()
         if self.drained or self.stopping.is_set():
             return
@@ -465,16 +469,16 @@ class Node:
         links: dict[str, str],
     ) -> dict[str, str]:
         """Start a claimed attempt."""
-        trial, problem = self._trial(run, attempt)
-        if trial is None:
+        known, problem = self._known(run, attempt)
+        if known is None:
             return problem
-        trial.renewed = time.monotonic()
+        known.renewed = time.monotonic()
         try:
-            await asyncio.to_thread(trial.start, archive, digest, command, environment, links)
+            await asyncio.to_thread(known.start, archive, digest, command, environment, links)
         except (OSError, ValueError) as error:
-            trial.end(str(error))
+            known.end(str(error))
             return {"refused": str(error)}
-        trial.renewed = time.monotonic()
+        known.renewed = time.monotonic()
         if self._checker is None:
             self._checker = asyncio.ensure_future(_start_checker())
         return {}
@@ -483,34 +487,34 @@ class Node:
         self, run: str, attempt: int, wanted: list[list[Any]], printed: list[int], digests: bool
     ) -> dict[str, Any]:
         """Show an attempt, and renew its lease."""
-        trial, problem = self._trial(run, attempt)
-        if trial is None:
+        known, problem = self._known(run, attempt)
+        if known is None:
             return problem
-        trial.renewed = time.monotonic()
+        known.renewed = time.monotonic()
         asked = [
             Wanted(os.fsdecode(name), offset, check, tuple(stamp) if stamp else None)
             for name, offset, check, stamp in wanted
         ]
         try:
-            return await asyncio.to_thread(trial.look, asked, printed, digests)
+            return await asyncio.to_thread(known.look, asked, printed, digests)
         except OSError as error:  # Dask would raise it as an error of the connection
             return {"failed": f"{self.name}: {error}"}
         finally:
-            trial.renewed = time.monotonic()
+            known.renewed = time.monotonic()
 
     async def stop(self, run: str, attempt: int, number: int) -> dict[str, str]:
         """Send a signal to an attempt."""
-        trial, problem = self._trial(run, attempt)
-        if trial is not None:
-            trial.signal(number)
+        known, problem = self._known(run, attempt)
+        if known is not None:
+            known.signal(number)
         return problem
 
     async def release(self, run: str, attempt: int) -> dict[str, str]:
         """Forget an attempt that has ended."""
-        trial, problem = self._trial(run, attempt)
-        if trial is not None and not trial.is_running:
-            del self._trials[run]
-            await asyncio.to_thread(trial.remove)
+        known, problem = self._known(run, attempt)
+        if known is not None and not known.is_running:
+            del self._attempts[run]
+            await asyncio.to_thread(known.remove)
         return problem
 
     async def drain(self, reason: str) -> dict[str, str]:
@@ -524,43 +528,43 @@ class Node:
         self.stopping.set()
         return {}
 
-    def _trial(self, run: str, attempt: int) -> tuple[Trial | None, dict[str, str]]:
-        if attempt < self._attempts.get(run, 0):
+    def _known(self, run: str, attempt: int) -> tuple[Attempt | None, dict[str, str]]:
+        if attempt < self._newest.get(run, 0):
             return None, {"stale": "a newer attempt is known"}
-        trial = self._trials.get(run)
-        if trial is None or trial.attempt != attempt:
+        known = self._attempts.get(run)
+        if known is None or known.number != attempt:
             return None, {"lost": "it does not know the attempt"}
-        return trial, {}
+        return known, {}
 
     async def watch_leases(self) -> None:
         """End attempts whose submitter is silent, and forget old ones; runs for ever."""
         while True:
             await asyncio.sleep(0.2)
-            for trial in list(self._trials.values()):
-                silent = time.monotonic() - trial.renewed
-                if trial.is_running and not trial.reason and silent > trial.lease:
-                    trial.end(f"its submitter was silent for {trial.lease:g} s")
-                elif not trial.is_running and silent > trial.lease + _KEPT:
-                    self._trials.pop(trial.run, None)
-                    trial.remove()
+            for attempt in list(self._attempts.values()):
+                silent = time.monotonic() - attempt.renewed
+                if attempt.is_running and not attempt.reason and silent > attempt.lease:
+                    attempt.end(f"its submitter was silent for {attempt.lease:g} s")
+                elif not attempt.is_running and silent > attempt.lease + _KEPT:
+                    self._attempts.pop(attempt.run, None)
+                    attempt.remove()
 
     async def leave(self) -> None:
         """Take no more attempts, let those that run write a checkpoint, and end when they have gone elsewhere."""
         self.drained, self._leaving = ENDS_SOON, True
         self.has_changed()
-        for trial in self._trials.values():
-            trial.warn()
+        for attempt in self._attempts.values():
+            attempt.warn()
         while self.is_busy:
             await asyncio.sleep(0.1)
         self.stopping.set()
 
     async def finish(self) -> None:
         """End all attempts; wait until they have, and a while for their submitters."""
-        for trial in self._trials.values():
-            if trial.is_running:
-                trial.end(f"the worker {self.name} was stopped", planned=True)
+        for attempt in self._attempts.values():
+            if attempt.is_running:
+                attempt.end(f"the worker {self.name} was stopped", planned=True)
         until = time.monotonic() + _GRACE + 5
-        while any(t.is_running for t in self._trials.values()) and time.monotonic() < until:
+        while any(a.is_running for a in self._attempts.values()) and time.monotonic() < until:
             await asyncio.sleep(0.05)
         until = time.monotonic() + 10
         while self._recent() and time.monotonic() < until:
@@ -578,7 +582,7 @@ class Node:
 
     def _recent(self) -> bool:
         """Return whether a submitter is still about to fetch the end of an attempt."""
-        return any(time.monotonic() - t.renewed < 10 for t in self._trials.values())
+        return any(time.monotonic() - a.renewed < 10 for a in self._attempts.values())
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:
@@ -609,9 +613,7 @@ def hardware() -> dict[str, Any]:
     return {
         "host": socket.gethostname(),
         "cpu": machine.cpu_name(),
-        "cores": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
+        "cores": machine.cores(),
         "memory": psutil.virtual_memory().total / 1e9,
         "gpus": [gpu.name for gpu in gpus],
         "gpu_memory": min((gpu.memory for gpu in gpus), default=0.0),

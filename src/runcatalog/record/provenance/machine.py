@@ -79,9 +79,7 @@ def machine_facts(project: Path) -> dict[str, Any]:
         "host": host,
         "machine": os.environ.get("RECORD_MACHINE") or machine_name(project, host, gpu),
         "host_cpu": cpu_name(),
-        "cores": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
+        "cores": cores(),
         "gpu": gpu,
         "platform": platform.platform(),
     }
@@ -93,6 +91,12 @@ def machine_name(project: Path, host: str, gpu: str = "") -> str:
     with contextlib.suppress(Exception):  # an error in the file must not stop a training
         return name_of(inventory(load_yaml(path.read_text(encoding="utf-8"))), host, gpu)
     return host
+
+
+def cores() -> int | None:
+    """Return the number of cores that this process may use, where the system says so, else of the machine."""
+    is_known = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if is_known else os.cpu_count()
 
 
 @functools.cache
