@@ -72,6 +72,11 @@ class GuildRun:
         return _operation(self.directory / ".guild" / "proto")
 
     @cached_property
+    def facts(self) -> dict[str, Any]:
+        """Content of its journal's run.json; empty without a journal."""
+        return read_json(self.directory / "journal" / "run.json") or {}
+
+    @cached_property
     def source(self) -> str:
         """Absolute path of the folder whose Guild file or script it was started from; "" if unknown.
 
@@ -80,9 +85,8 @@ class GuildRun:
         for folder in (self.directory / ".guild" / "proto", self.directory):
             if source := _source(folder):
                 return source
-        facts = read_json(self.directory / "journal" / "run.json") or {}
-        environment = {} if facts.get("project") else self.attr("env")
-        path = facts.get("project") or (
+        environment = {} if self.facts.get("project") else self.attr("env")
+        path = self.facts.get("project") or (
             environment.get("PROJECT_DIR") if isinstance(environment, dict) else ""
         )
         return path if isinstance(path, str) and os.path.isabs(path) else ""
@@ -90,16 +94,14 @@ class GuildRun:
     @cached_property
     def commit(self) -> str:
         """Commit of the project at the start; "" if unknown."""
-        facts = read_json(self.directory / "journal" / "run.json") or {}
-        commit = str(facts.get("commit") or self.attr("vcs_commit") or "")
+        commit = str(self.facts.get("commit") or self.attr("vcs_commit") or "")
         return commit.removeprefix("git:").rstrip("*")  # Guild writes git:COMMIT, and * for changes
 
     @cached_property
     def dirty(self) -> str:
         """Digest of the uncommitted changes at the start; UNKNOWN if no digest was recorded, "" without changes."""
-        facts = read_json(self.directory / "journal" / "run.json") or {}
-        if "dirty" in facts:
-            return str(facts["dirty"])
+        if "dirty" in self.facts:
+            return str(self.facts["dirty"])
         return UNKNOWN if str(self.attr("vcs_commit") or "").endswith("*") else ""
 
     @property
@@ -168,13 +170,6 @@ class GuildRun:
         begin, end = self.attr("started"), self.attr("stopped")
         both = _is_time(begin) and _is_time(end)
         return max(0.0, (end - begin) / 1e6) if both else None
-
-    @property
-    def comment(self) -> str:
-        """The newest comment on the run."""
-        comments = self.attr("comments")
-        last = comments[-1] if isinstance(comments, list) and comments else None
-        return self.hide.text(str(last.get("body") or "")) if isinstance(last, dict) else ""
 
     def end(self) -> tuple[str, str]:
         """Return (status, reason), from Guild's files and the output."""

@@ -167,7 +167,7 @@ class Sync:
 
     def _send_removed(self, home: Path | None, present: set[str], everything: bool) -> None:
         """Send the end of runs that are still running in MLflow but were deleted in Guild."""
-        for stored in self.index:
+        for stored in list(self.index):  # from which a row that is replaced is taken out
             if stored.status != RUNNING or stored.deleted or stored.run in present or home is None:
                 continue
             run = GuildRun(stored.run, str(home / "trash" / "runs" / stored.run))
@@ -260,7 +260,7 @@ class Sync:
             self.report.deleted += 1
             return ""
         status, reason = batch.end()
-        first = _facts(members[0]) if members else {}
+        first = members[0].facts if members else {}
         ends = [
             m.started + int(1000 * (m.wall_seconds or 0)) for m in members if m.started is not None
         ]
@@ -579,10 +579,6 @@ def _with_scalars(
         if shown := ", ".join(values):
             result["summary"] = shown
     return replace(record, result=result or None).with_points(points)
-
-
-def _facts(run: GuildRun) -> dict[str, Any]:
-    return read_json(run.directory / "journal" / "run.json") or {}
 
 
 def _still_hidden(record: RunRecord, before: RunRecord) -> RunRecord:

@@ -228,6 +228,23 @@ def test_deleted_rows_are_sent_again(project, runs):
     assert sorted(points(database)) == before
 
 
+def test_a_deleted_run_that_was_sent_before_it_recorded_is_recorded_to_its_end(
+    project, make, tmp_path, monkeypatch
+):
+    """It ended the sync: its row, which is replaced, was taken out of the list that was gone through."""
+    before = make(1, status="RUNNING")
+    Sync(project, Store(), lambda line: None)._put(before, {})
+    directory = tmp_path / "home" / "trash" / "runs" / before.run
+    directory.mkdir(parents=True)
+    (tmp_path / "home" / "runs").mkdir()
+    for name, value in (("RECORD_MLFLOW", "off"), ("RUN_DIR", directory), ("RUN_ID", before.run)):
+        monkeypatch.setenv(name, str(value))
+    with record.start(record.Config(), study="toy") as run:
+        run.finish({})
+    assert Sync(project, Store(), lambda line: None).run(tmp_path / "home").sent == 1
+    assert [(s.run, s.status) for s in reader(None).runs()] == [(before.run, "FINISHED")]
+
+
 def test_a_run_that_is_removed_while_others_are_sent_keeps_its_row(project, tmp_path):
     def guild_run(number, started):
         directory = tmp_path / "home" / "runs" / f"{number:032x}"
