@@ -50,7 +50,7 @@ class Measure:
 
 
 @dataclass
-class Group:
+class RankedGroup:
     """Runs with equal values of the flags that are grouped by.
 
     Attributes:
@@ -106,10 +106,6 @@ class Group:
             objectives.setdefault(_seed_key(run), []).append({"value": worst, "kind": "mean"})
         return [_mean(same_seed) for same_seed in objectives.values()]
 
-    def count(self, status: str) -> int:
-        """Return the number of runs with a status."""
-        return sum(run.status == status for run in self.runs)
-
 
 @dataclass
 class Ranking:
@@ -128,8 +124,8 @@ class Ranking:
 
     operation: str
     measure: Measure
-    groups: list[Group]
-    empty: list[Group]
+    groups: list[RankedGroup]
+    empty: list[RankedGroup]
     again: int
     marked: int = 0
     other: int = 0
@@ -181,21 +177,21 @@ def rank(
     return replace(ranking, marked=marked, other=len(runs) - len(single))
 
 
-def _by_flags(records: Sequence[RunRecord], names: Sequence[str]) -> list[Group]:
-    """Group runs by the values of some flags."""
-    groups: dict[tuple[str, ...], Group] = {}
+def _by_flags(records: Sequence[RunRecord], names: Sequence[str]) -> list[RankedGroup]:
+    """RankedGroup runs by the values of some flags."""
+    groups: dict[tuple[str, ...], RankedGroup] = {}
     for record in records:
         point = {name: record.flags.get(name) for name in names}
         key = tuple(values.flag_text(value) for value in point.values())
-        groups.setdefault(key, Group(point, [])).runs.append(record)
+        groups.setdefault(key, RankedGroup(point, [])).runs.append(record)
     return list(groups.values())
 
 
-def _by_setting(records: Sequence[RunRecord], known: Mapping[str, RunRecord]) -> list[Group]:
-    """Group runs that differ only in their seed; a setting includes the runs that a run was made from."""
+def _by_setting(records: Sequence[RunRecord], known: Mapping[str, RunRecord]) -> list[RankedGroup]:
+    """RankedGroup runs that differ only in their seed; a setting includes the runs that a run was made from."""
     names = grouping.varying(records)
     groups = [
-        Group({name: runs[0].flags.get(name) for name in names}, runs)
+        RankedGroup({name: runs[0].flags.get(name) for name in names}, runs)
         for runs in grouping.by_setting(records, known, labels=False)
     ]
     alike = Counter(repr(group.point) for group in groups)
@@ -205,17 +201,18 @@ def _by_setting(records: Sequence[RunRecord], known: Mapping[str, RunRecord]) ->
     return groups
 
 
-def _ranked(operation: str, measure: Measure, groups: list[Group], again: int) -> Ranking:
+def _ranked(operation: str, measure: Measure, groups: list[RankedGroup], again: int) -> Ranking:
     worse = min if measure.maximize else max
     sign = -1 if measure.maximize else 1
     scored = [group for group in groups if group.scored]
     all_values = [objective["value"] for group in scored for objective, _ in group.scored]
+    worst = worse(all_values, default=math.nan)
     for group in scored:
         if len(group.numbers) > 1:
-            bounds = statistics.bounds(group.by_seed(worse(all_values)))
+            bounds = statistics.bounds(group.by_seed(worst))
             group.rank = worse(bounds or [group.mean])
 
-    def key(group: Group) -> tuple[bool, float, float, str]:
+    def key(group: RankedGroup) -> tuple[bool, float, float, str]:
         single = math.isnan(group.rank)
         return single, sign * (0.0 if single else group.rank), sign * group.mean, str(group.point)
 
@@ -233,12 +230,12 @@ def _of_operation(
         known = {s.tags.get("operation", "") for s in by_run.values()}
         hint = suggestion(operation, known) or "; `catalog sync` adds new runs"
         raise CatalogError(f"no run of {operation!r}{hint}")
-    members = [s for s in by_run.values() if s.run in named or s.tags.get("batch") in named]
-    batch_ids = {s.tags.get("batch") for s in by_run.values()}
+    members = [s for s in by_run.values() if s.run in named or s.batch in named]
+    batch_ids = {s.batch for s in by_run.values()}
     # A batch may be known only from the tags of its trials; it is not a run to compare.
     members = [s for s in members if s.run not in batch_ids or _is_batch(s.record)]
     marked = {s.run for s in members if not s.is_current}
-    current = [s for s in members if s.run not in marked and s.tags.get("batch") not in marked]
+    current = [s for s in members if s.run not in marked and s.batch not in marked]
     if not current:
         raise CatalogError(f"all runs of {operation} are superseded or retracted")
     known = {run: s.record for run, s in by_run.items()}
@@ -438,19 +435,19 @@ def as_json(ranking: Ranking, limit: int) -> str:
     return json.dumps(values.to_json(content), indent=1, ensure_ascii=False)
 
 
-def _best(group: Group, measure: Measure) -> RunRecord:
+def _best(group: RankedGroup, measure: Measure) -> RunRecord:
     """Return the run of a group with the best value, the first of several."""
     sign = -1 if measure.maximize else 1
     return min(group.scored, key=lambda pair: (sign * pair[0]["value"], grouping.order(pair[1])))[1]
 
 
-def _parents(group: Group) -> str:
+def _parents(group: RankedGroup) -> str:
     """Return the runs that a group's runs were made from, the first two of them."""
     ids = [parent[:8] for parent in group.parents]
     return " ".join(ids[:2] + ["…"] * (len(ids) > 2))
 
 
-def _row(group: Group, measure: Measure, again: bool) -> list[str]:
+def _row(group: RankedGroup, measure: Measure, again: bool) -> list[str]:
     bounds = group.bounds
     interval = "" if bounds is None else "[{}, {}]".format(*map(terminal.number, bounds))
     failed = f"{group.failed} of {len(group.runs)}" if group.failed else ""

@@ -14,7 +14,6 @@ from runcatalog.model.project import Project
 
 if TYPE_CHECKING:
     from runcatalog.model.run_record import RunRecord
-    from runcatalog.store.client import Store
     from runcatalog.store.run_rows import Reader, StoredRun
 
 Handler = Callable[[argparse.Namespace], int]
@@ -72,13 +71,6 @@ class Commands:
             text = "MLflow, instead of $MLFLOW_TRACKING_URI"
             sub.add_argument("--tracking-uri", metavar="URI", help=text)
         return sub
-
-
-def store_of(options: argparse.Namespace) -> Store:
-    """Return the MLflow store that the options name."""
-    from runcatalog.store.client import Store
-
-    return Store(options.tracking_uri)
 
 
 def reader_of(options: argparse.Namespace) -> Reader:
@@ -152,22 +144,22 @@ def run_named(stored: Sequence[StoredRun], name: str) -> StoredRun:
     """
     prefix = name.lower()
     if prefix == "latest":
-        heads = [s for s in stored if not s.record.batch]
-        match = [max(heads, key=lambda s: (s.record.started or 0, s.record.run))] if heads else []
-        if newer := _unsent({s.record.run for s in stored}, match):
+        heads = [s for s in stored if not s.batch]
+        match = [max(heads, key=lambda s: (s.started or 0, s.run))] if heads else []
+        if newer := _unsent({s.run for s in stored}, match):
             print(f"run {newer[:8]} is newer, and not in MLflow yet", file=sys.stderr)
     else:
-        match = [s for s in stored if s.record.run.startswith(prefix)] if prefix else []
+        match = [s for s in stored if s.run.startswith(prefix)] if prefix else []
         if prefix and not match and any(p.name.startswith(prefix) for p in _local_runs()):
             raise CatalogError(
                 f"run {name} is not in MLflow yet: its sender may need a moment, or `catalog sync` sends it"
             )
-    exact = [s for s in match if s.record.run == prefix]
+    exact = [s for s in match if s.run == prefix]
     match = exact or match
     if not match:
         raise CatalogError(f"no run {name!r}; `catalog sync` adds new runs")
-    if len({s.record.run for s in match}) > 1:
-        shown = ", ".join(s.record.run[:12] for s in match[:4])
+    if len({s.run for s in match}) > 1:
+        shown = ", ".join(s.run[:12] for s in match[:4])
         raise CatalogError(f"{name!r} could be {shown}: more digits are needed")
     return match[0]
 
@@ -191,14 +183,22 @@ def _unsent(sent: set[str], newest: Sequence[StoredRun]) -> str:
     """
     from runcatalog.guild.runs import GuildRun
 
-    paths = sorted(_local_runs(), key=lambda path: path.stat().st_mtime, reverse=True)
+    paths = sorted(_local_runs(), key=_changed, reverse=True)
     runs = (GuildRun(path.name, str(path)) for path in paths)
     run = next((run for run in runs if run.has_begun), None)
     if run is None or (head := run.batch_run or run.id) in sent:
         return ""
-    is_newer = (run.started or 0) > max((s.record.started or 0 for s in newest), default=0)
+    is_newer = (run.started or 0) > max((s.started or 0 for s in newest), default=0)
     is_own = bool(run.source) and Path(run.source).is_relative_to(Project.find().root)
     return head if is_newer and is_own else ""
+
+
+def _changed(path: Path) -> float:
+    """Return when an entry of a folder was changed [s since the epoch]; 0 for one that is gone."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def selected_runs(
@@ -215,9 +215,9 @@ def selected_runs(
     for name in names:
         named = run_named(stored, name)
         selected[named.id] = named
-        selected |= {s.id: s for s in stored if s.record.batch == named.record.run}
-        if with_batch and named.record.batch:
-            selected |= {s.id: s for s in stored if s.record.run == named.record.batch}
+        selected |= {s.id: s for s in stored if s.batch == named.run}
+        if with_batch and named.batch:
+            selected |= {s.id: s for s in stored if s.run == named.batch}
     return list(selected.values())
 
 

@@ -96,7 +96,7 @@ def _side(source: Reader, stored: list[StoredRun], named: StoredRun) -> Side:
     from runcatalog.analysis.diff import Side
     from runcatalog.model.marks import counted
 
-    trials = counted((run for run in stored if run.tags.get("batch") == named.run), named)
+    trials = counted((run for run in stored if run.batch == named.run), named)
     head, *members = source.with_points([named, *trials])
     return Side(head, tuple(members))
 

@@ -8,7 +8,7 @@ import socket
 import sys
 from contextlib import suppress
 
-from runcatalog.cli.common import Commands, store_of
+from runcatalog.cli.common import Commands
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Project
 
@@ -18,13 +18,14 @@ _HOST = "127.0.0.1"
 def ui(options: argparse.Namespace) -> int:
     """catalog ui"""
     from runcatalog.mlflow_ui.arrange import address, arrange
+    from runcatalog.store.client import Store
     from runcatalog.sync.sync import project_lock
 
     if options.serve is not None:
         _check_free(options.serve)  # before the pages, which take seconds
     project = Project.find()
     with project_lock(project):
-        store = store_of(options)
+        store = Store(options.tracking_uri)
         pages = arrange(project, store)
     if not pages:
         print("no runs in MLflow; `catalog sync` or `catalog import` adds them")

@@ -24,9 +24,10 @@ from runcatalog.model.project import Operation, Project
 from runcatalog.model.record_files import write_text
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages.tables.page_data import with_intervals
+from runcatalog.record.delivery.mlflow_client import chunks
 from runcatalog.site import headlines, index, media, run_pages
 
-ROOM = Path(__file__).parent
+HERE = Path(__file__).parent
 STYLES = (
     "vendor/tabulator-6.5.3/tabulator_simple.min.css",
     "vendor/uplot-1.6.32/uPlot.min.css",
@@ -45,7 +46,7 @@ SCRIPTS = (
         )
     ),
 )
-_BLOCK = 40  # runs that one file keeps together, compressed
+_BLOCK = 40  # runs that a single page compresses together; `runs.BLOCK` of the page is the same
 _ONE_FILE_DIGITS = 4
 _RUN_FILE = re.compile(r"[0-9a-f]{8,32}\.js")
 _HEAD = 4096  # bytes of a page, in which its mark stands
@@ -92,9 +93,9 @@ class Site:
         check_folder(folder)
         written = write_text(folder / "index.html", self._page(linked=True))
         for name in (*STYLES, *SCRIPTS):
-            written += write_text(folder / name, (ROOM / name).read_text(encoding="utf-8"))
-        for license_ in sorted(ROOM.glob("vendor/*/LICENSE")):
-            name = license_.relative_to(ROOM)
+            written += write_text(folder / name, (HERE / name).read_text(encoding="utf-8"))
+        for license_ in sorted(HERE.glob("vendor/*/LICENSE")):
+            name = license_.relative_to(HERE)
             written += write_text(folder / name, license_.read_text(encoding="utf-8"))
         data, kept, shown = folder / "data", set(), set()
         for record, content in self._run_pages(run_pages.DIGITS):
@@ -153,7 +154,7 @@ class Site:
             yield record, run_pages.run_page(declared, record, trials.get(record.run, []), digits)
 
     def _page(self, *, linked: bool) -> str:
-        template = (ROOM / "assets/page.html").read_text(encoding="utf-8")
+        template = (HERE / "assets/page.html").read_text(encoding="utf-8")
         names = {"title": html.escape(self.title), "generator": _MARK}
         if linked:
             names["styles"] = "\n".join(f'<link rel="stylesheet" href="{name}">' for name in STYLES)
@@ -169,19 +170,17 @@ class Site:
 
     def _blocks(self) -> list[str]:
         """Return elements with the compressed pages of some runs each, which the page unpacks when one is opened."""
-        pages = list(self._run_pages(_ONE_FILE_DIGITS))
         elements = []
-        for start in range(0, len(pages), _BLOCK):
-            block = {record.run: content for record, content in pages[start : start + _BLOCK]}
+        for number, pages in enumerate(chunks(self._run_pages(_ONE_FILE_DIGITS), _BLOCK)):
+            block = {record.run: content for record, content in pages}
             packed = base64.b64encode(gzip.compress(orjson.dumps(block), 9, mtime=0)).decode()
-            number = start // _BLOCK
             elements.append(f'<script type="text/plain" id="runs-{number}">{packed}</script>')
         return elements
 
 
 def _asset(name: str) -> str:
     """Return a file to put inside of an element."""
-    content = (ROOM / name).read_text(encoding="utf-8")
+    content = (HERE / name).read_text(encoding="utf-8")
     return content.replace("</script", "<\\/script").replace("</style", "<\\/style")
 
 

@@ -14,6 +14,7 @@ from runcatalog.model.run_record import RUNNING, Point, RunRecord
 from runcatalog.record.delivery.hidden_tags import stored_names
 from runcatalog.record.delivery.mlflow_client import (
     MlflowError,
+    chunks,
     connect,
     experiment_id,
     one_line_errors,
@@ -27,7 +28,6 @@ from runcatalog.store.run_rows import (
     Reader,
     StoredRun,
     digest,
-    groups,
     params_of,
     point_order,
     tags_of,
@@ -254,10 +254,10 @@ class Store(Reader):
             run = client.create_run(experiment, time, first_tags, run_name(record))
             run_id = run.info.run_id
             room = POINTS - min(len(params), 100) - 1
-            for group in groups(params[100:], 100):
-                client.log_batch(run_id, params=group)
-            for group in groups(metrics[room:], POINTS):
-                client.log_batch(run_id, metrics=group)
+            for chunk in chunks(params[100:], 100):
+                client.log_batch(run_id, params=chunk)
+            for chunk in chunks(metrics[room:], POINTS):
+                client.log_batch(run_id, metrics=chunk)
             # MLflow writes the tags of a request after its points and params.
             complete = [RunTag(DIGEST, digest(record))]
             client.log_batch(run_id, metrics[:room], params[:100], complete)
@@ -278,8 +278,8 @@ class Store(Reader):
         from mlflow.entities import RunTag
 
         with one_line_errors(self.uri, run_id):
-            for group in groups([RunTag(k, v) for k, v in stored_names(tags).items()], 100):
-                client.log_batch(run_id, tags=group)
+            for chunk in chunks([RunTag(k, v) for k, v in stored_names(tags).items()], 100):
+                client.log_batch(run_id, tags=chunk)
 
     def tag_all(self, tags: Mapping[str, dict[str, str]]) -> None:
         """Set tags of runs, given by MLflow id: in an SQLite file at once, as a request syncs to disk.
@@ -350,7 +350,7 @@ class Store(Reader):
         self, run_ids: Sequence[str]
     ) -> Iterator[tuple[str, str, int, int, float]] | None:
         """Return the points of runs, with a query per `IDS` runs; None if MLflow is behind a server."""
-        queries = [compat.points(self.client, ids) for ids in groups(list(run_ids), IDS)]
+        queries = [compat.points(self.client, ids) for ids in chunks(run_ids, IDS)]
         if any(rows is None for rows in queries):
             return None
         return (

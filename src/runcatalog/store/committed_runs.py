@@ -75,10 +75,6 @@ class WithCommitted(Reader):
                 found[id_] = {name: list(metric.curve) for name, metric in metrics.items()}
         return found
 
-    def lacks_points(self, stored: StoredRun) -> bool:
-        """See :meth:`runcatalog.store.run_rows.Reader.lacks_points`."""
-        return stored.id not in self._paths and self._source.lacks_points(stored)
-
 
 def _is_marked(path: Path) -> bool:
     content = path.read_bytes()
@@ -107,8 +103,10 @@ def _stored(path: Path) -> StoredRun:
     try:
         content = orjson.loads(path.read_bytes())
         metrics = content.pop("metrics")
-        last = {encode(name): values.number(m["last"]) for name, m in metrics.items()}
-        steps = {encode(name): index(m["curve"][-1][0]) for name, m in metrics.items()}
+        # The last point of the curve, as `from_json` has it, and not the field `last` beside it.
+        ends = {encode(name): m["curve"][-1] for name, m in metrics.items()}
+        last = {name: values.number(value) for name, (_, value) in ends.items()}
+        steps = {name: index(step) for name, (step, _) in ends.items()}
         record = from_json(content, str(path))
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         record = read(path)
@@ -128,5 +126,4 @@ def _stored(path: Path) -> StoredRun:
 
 def _start(stored: StoredRun) -> tuple[float, str]:
     """Return the sort key by start; runs without one come last."""
-    started = stored.tag("started")
-    return (float(started) if started else math.inf), stored.run
+    return (math.inf if stored.started is None else stored.started), stored.run

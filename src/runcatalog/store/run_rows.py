@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,7 @@ from runcatalog.model.marks import unmarked
 from runcatalog.model.record_files import dumps
 from runcatalog.model.run_record import MARKS, RUNNING, STATUSES, Point, RunRecord
 from runcatalog.record.delivery.hidden_tags import plain_names, stored_name
+from runcatalog.record.delivery.mlflow_client import chunks
 from runcatalog.record.delivery.names import decode, encode
 from runcatalog.record.delivery.points_in_mlflow import POINTS, has_fewer
 from runcatalog.record.untrusted import is_nested_deeply
@@ -109,6 +110,17 @@ class StoredRun:
         return missing if value is missing else _number(value)
 
     @property
+    def batch(self) -> str:
+        """Id of its batch; "" for a run that is not a trial."""
+        batch = self.tag("batch")
+        return batch if _ID.fullmatch(batch) else ""
+
+    @property
+    def started(self) -> int | None:
+        """Milliseconds since the epoch; None if unknown."""
+        return _integer(self.tag("started"))
+
+    @property
     def is_current(self) -> bool:
         """Whether the run is neither marked as superseded nor as retracted."""
         return not self.tag("superseded_by") and not self.tag("retracted")
@@ -117,7 +129,6 @@ class StoredRun:
     def record(self) -> RunRecord:
         """The run, without metrics."""
         tags = self.tags
-        batch = tags.get("batch", "")
         digests = _object(tags.get("digest")) or {
             "weights": tags.get("digest_weights", ""),
             "metrics": tags.get("digest_metrics", ""),
@@ -126,12 +137,12 @@ class StoredRun:
             run=self.run,
             study=tags.get("study") or self.experiment,
             status=self.status if self.status in STATUSES else RUNNING,
-            batch=batch if _ID.fullmatch(batch) else "",
+            batch=self.batch,
             commit=tags.get("commit", ""),
             flags=self.flags,
             result=_result(tags),
             seed=_integer(tags.get("seed")),
-            started=_integer(tags.get("started")),
+            started=self.started,
             env_steps=_integer(tags.get("env_steps")),
             wall_seconds=_float(tags.get("wall_seconds")),
             versions=_object(tags.get("versions")),
@@ -203,9 +214,9 @@ class Reader:
     def with_points(self, stored: Sequence[StoredRun]) -> list[RunRecord]:
         """Return the records of runs with their metrics."""
         records = []
-        for group in groups(stored, IDS):
-            points = self.points([run.id for run in group])
-            records += [run.record.with_points(points.get(run.id, {})) for run in group]
+        for chunk in chunks(stored, IDS):
+            points = self.points([run.id for run in chunk])
+            records += [run.record.with_points(points.get(run.id, {})) for run in chunk]
         return records
 
 
@@ -316,10 +327,3 @@ def _float(shown: str | None) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) else None
-
-
-def groups(items: Sequence[Any] | Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Yield items in lists of at most `size`."""
-    items = list(items)
-    for begin in range(0, len(items), size):
-        yield items[begin : begin + size]

@@ -21,7 +21,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from runcatalog.record.delivery.mlflow_client import BUSY, sqlite_path
+from runcatalog.record.delivery.mlflow_client import BUSY, chunks, sqlite_path
 from runcatalog.record.errors import UserError
 from runcatalog.store import compat
 
@@ -221,7 +221,9 @@ class Tables:
             ids: dict[str, str] = {}
             for run in runs:
                 stored = self.mlflow_id(run.run_id)
-                ids.setdefault(run.run_id, run.id if stored in (None, *replaced) else stored)
+                ids.setdefault(
+                    run.run_id, run.id if stored is None or stored in replaced else stored
+                )
             rows = [run.rows() for run in runs if ids[run.run_id] == run.id]
             for table in ("runs", "tags", "params", "latest_metrics"):
                 columns = compat.WRITTEN_COLUMNS[table]
@@ -468,18 +470,16 @@ def _insert(
     """Insert rows, `_ROWS` per statement, which halves the time spent outside of SQLite."""
     query = f"INSERT INTO {table} ({', '.join(columns)}) VALUES "
     places = f"({', '.join('?' * len(columns))})"
-    values = chain.from_iterable(rows)
-    while group := list(islice(values, _ROWS * len(columns))):
-        connection.execute(query + ", ".join([places] * (len(group) // len(columns))), group)
+    for values in chunks(chain.from_iterable(rows), _ROWS * len(columns)):
+        connection.execute(query + ", ".join([places] * (len(values) // len(columns))), values)
 
 
 def _insert_curve(
     connection: sqlite3.Connection, key: str, id: str, rows: Iterable[tuple[Any, ...]]
 ) -> None:
     """Insert points of a metric of a run, `_ROWS` per statement; duplicate points are stored once."""
-    values = chain.from_iterable(rows)
-    while group := list(islice(values, _ROWS * len(_POINT))):
-        connection.execute(_curve_command(len(group) // len(_POINT)), [key, id, *group])
+    for values in chunks(chain.from_iterable(rows), _ROWS * len(_POINT)):
+        connection.execute(_curve_command(len(values) // len(_POINT)), [key, id, *values])
 
 
 @lru_cache(_ROWS)

@@ -76,7 +76,7 @@ def never_started(runs: Iterable[StoredRun]) -> set[str]:
     """
     launches: dict[str, list[StoredRun]] = {}
     for run in runs:
-        launches.setdefault(run.tag("batch") or run.run, []).append(run)
+        launches.setdefault(run.batch or run.run, []).append(run)
     ids: set[str] = set()
     for launch, members in launches.items():
         # A batch's own run comes with its trials.

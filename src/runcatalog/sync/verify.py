@@ -15,7 +15,7 @@ from runcatalog.model import values
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import RUNNING, RunRecord, to_json
 from runcatalog.record import journal
-from runcatalog.record.delivery.mlflow_client import shown
+from runcatalog.record.delivery.mlflow_client import chunks, shown
 from runcatalog.record.errors import UserError
 from runcatalog.record.journal.damage import damage_of
 from runcatalog.record.journal.files import read_json, write_json
@@ -23,7 +23,7 @@ from runcatalog.record.journal.lines import Damage
 from runcatalog.record.journal.metrics import Point, read_metrics
 from runcatalog.record.lifecycle.status import Status, has_other_points, status_of
 from runcatalog.record.training import checkpoint
-from runcatalog.store.run_rows import Reader, StoredRun, groups
+from runcatalog.store.run_rows import Reader, StoredRun
 from runcatalog.sync.ownership import GuildHome, own, own_ids
 
 AT_ONCE = 100  # runs whose points are read from MLflow together
@@ -121,7 +121,7 @@ def verify(
     deleted = {run.run for run in stored if run.deleted} - live.keys()
     known = own_ids(project, source.uri, present)
 
-    for directories in groups(_directories(project, home, known), AT_ONCE):
+    for directories in chunks(_directories(project, home, known), AT_ONCE):
         compared: list[tuple[_Local, list[Point], StoredRun]] = []
         for run_id, directory in directories:
             local = _local(run_id, directory)
@@ -257,9 +257,9 @@ def _other_records(
     source: Reader, records: Sequence[RunRecord], live: Mapping[str, StoredRun]
 ) -> Iterator[tuple[RunRecord, str]]:
     """Yield (record, name of a field that MLflow has otherwise)."""
-    for group in groups(records, AT_ONCE):
-        stored = source.with_points([live[record.run] for record in group])
-        for record, other in zip(group, stored, strict=True):
+    for chunk in chunks(records, AT_ONCE):
+        stored = source.with_points([live[record.run] for record in chunk])
+        for record, other in zip(chunk, stored, strict=True):
             first, second = _fields(record), _fields(other)
             yield from ((record, name) for name in _COMPARED if first.get(name) != second.get(name))
 

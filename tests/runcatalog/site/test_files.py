@@ -14,7 +14,7 @@ import pytest
 from runcatalog.model.marks import marked
 from runcatalog.model.record_files import write_all
 from runcatalog.site import columns, index, media
-from runcatalog.site.write import ROOM, SCRIPTS, STYLES, Site
+from runcatalog.site.write import HERE, SCRIPTS, STYLES, Site
 
 
 @pytest.fixture
@@ -80,17 +80,17 @@ def test_an_integer_of_any_size_is_on_the_page_of_its_run(browser, site_of, make
 
 def test_every_file_is_listed_licensed_and_in_the_wheel():
     listed = {*SCRIPTS, *STYLES, "assets/page.html"}
-    files = [path for folder in ("assets", "vendor") for path in (ROOM / folder).rglob("*")]
-    packaged = {path.relative_to(ROOM).as_posix() for path in files if path.is_file()}
+    files = [path for folder in ("assets", "vendor") for path in (HERE / folder).rglob("*")]
+    packaged = {path.relative_to(HERE).as_posix() for path in files if path.is_file()}
     licences = {name for name in packaged if name.endswith("/LICENSE")}
     assert packaged - licences == listed
     vendors = {name.rpartition("/")[0] for name in listed if name.startswith("vendor")}
     assert {name.rpartition("/")[0] for name in licences} == vendors
-    assert all("MIT License" in (ROOM / name).read_text() for name in licences)
-    settings = tomllib.loads((ROOM.parents[2] / "pyproject.toml").read_text())
+    assert all("MIT License" in (HERE / name).read_text() for name in licences)
+    settings = tomllib.loads((HERE.parents[2] / "pyproject.toml").read_text())
     patterns = settings["tool"]["setuptools"]["package-data"]["runcatalog.site"]
-    packed = {path for pattern in patterns for path in ROOM.glob(pattern) if path.is_file()}
-    assert packed == {ROOM / name for name in packaged}
+    packed = {path for pattern in patterns for path in HERE.glob(pattern) if path.is_file()}
+    assert packed == {HERE / name for name in packaged}
 
 
 def test_the_single_file_has_every_page(browser, shell, records):

@@ -10,7 +10,7 @@ import pytest
 from runcatalog.analysis import find_runs
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.marks import marked, unmarked
-from runcatalog.model.record_files import dumps, read
+from runcatalog.model.record_files import dumps, read, write_all
 from runcatalog.store.committed_runs import WithCommitted
 from runcatalog.store.sqlite_reader import reader
 
@@ -63,7 +63,8 @@ def test_records_are_read_as_after_an_import(folder, uri, tmp_path):
 def test_a_damaged_record_is_named(tmp_path, make, curve):
     path = tmp_path / "records" / "toy" / "00000001.json"
     path.parent.mkdir(parents=True)
-    metric = {"last": 0.5, "best": 0.5, "step_of_best": 1, "curve": [[1, 0.5]]}
+    # As everywhere else, the last value is that of the curve.
+    metric = {"last": 0.9, "best": 0.5, "step_of_best": 1, "curve": [[1, 0.5]]}
     content = json.loads(dumps(make(1)))
     source = WithCommitted(reader(f"sqlite:///{tmp_path}/none.db"), tmp_path / "records")
     path.write_text(json.dumps(content | {"metrics": {"loss": metric}}))
@@ -71,6 +72,20 @@ def test_a_damaged_record_is_named(tmp_path, make, curve):
     path.write_text(json.dumps(content | {"metrics": {"loss": metric | {"curve": curve}}}))
     with pytest.raises(CatalogError, match=re.escape(f"{path}: ")):
         source.runs()
+
+
+def test_a_run_whose_start_is_no_number_comes_last(tmp_path, make):
+    """Nothing could be read where somebody had set the tag by hand."""
+    from runcatalog.store.client import Store
+    from runcatalog.sync.imports import put_records
+
+    store = Store(f"sqlite:///{tmp_path}/mlflow.db")
+    put_records(store, [make(1, value=0.5)], str)
+    (run,) = store.runs()
+    store.tag(run.id, {"started": "soon"})
+    write_all([make(2)], tmp_path / "records")
+    runs = WithCommitted(reader(store.uri), tmp_path / "records").runs()
+    assert [run.record.started for run in runs] == [2, None]
 
 
 def test_a_query_finds_the_same_runs(folder, uri, tmp_path):

@@ -12,9 +12,10 @@ import sqlite3
 import urllib.parse
 import urllib.request
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from runcatalog.record.errors import UserError
 from runcatalog.record.journal.files import locked
@@ -24,6 +25,7 @@ from runcatalog.record.provenance.redact import USER_INFO
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+T = TypeVar("T")
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
@@ -216,6 +218,13 @@ def _keep_empty(made: Path) -> None:
                 "DELETE FROM experiments"
             )  # its artifacts are in this process's folder
         copy.replace(kept)
+
+
+def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield items in lists of at most `size`, such as a request's limit."""
+    rest = iter(items)
+    while chunk := list(islice(rest, size)):
+        yield chunk
 
 
 def _has_content(path: Path) -> bool:

@@ -20,6 +20,7 @@ from runcatalog.record import journal
 from runcatalog.record.delivery.hidden_tags import plain_names, stored_names
 from runcatalog.record.delivery.mlflow_client import (
     MlflowError,
+    chunks,
     connect,
     experiment_id,
     one_line_errors,
@@ -330,10 +331,10 @@ class Publisher:
             for name, value in stored_names(tags).items()
             if run.data.tags.get(name) != value
         ]
-        for group in _groups(new_params, 100):
-            client.log_batch(run.info.run_id, params=group)
-        for group in _groups(new_tags, 100):
-            client.log_batch(run.info.run_id, tags=group)
+        for chunk in chunks(new_params, 100):
+            client.log_batch(run.info.run_id, params=chunk)
+        for chunk in chunks(new_tags, 100):
+            client.log_batch(run.info.run_id, tags=chunk)
 
     def _send_points(self, client: MlflowClient, run: Run, state: dict[str, Any]) -> int:
         from mlflow.entities import Metric
@@ -406,8 +407,8 @@ class Publisher:
         self, client: MlflowClient, run_id: str, batch: list[Any], state: dict[str, Any], end: int
     ) -> int:
         if batch:
-            for group in _groups(batch, BATCH):  # a single line may contain more
-                client.log_batch(run_id, metrics=group)
+            for chunk in chunks(batch, BATCH):  # a single line may contain more
+                client.log_batch(run_id, metrics=chunk)
             state["offset"] = end
             self._keep(state)
         return len(batch)
@@ -553,8 +554,3 @@ def _is_int64(value: object) -> bool:
 def _param(value: Any) -> str:
     """Return a flag as text; one that MLflow would cut ends with a digest, by which two of them stay different."""
     return shortened(repr(value) if isinstance(value, float) else str(value), _PARAM_LENGTH)
-
-
-def _groups(items: list[Any], size: int) -> Iterator[list[Any]]:
-    for begin in range(0, len(items), size):
-        yield items[begin : begin + size]
