@@ -13,7 +13,6 @@ from runcatalog.model.project import Project
 
 if TYPE_CHECKING:
     from runcatalog.model.run_record import RunRecord
-    from runcatalog.store.client import Store
 
 
 def sync(options: argparse.Namespace) -> int:
@@ -29,7 +28,9 @@ def sync(options: argparse.Namespace) -> int:
         store = Store(options.tracking_uri)
         report = Sync(project, store, progress_printer(options)).run(home, everything=options.all)
         if report.sent:
-            _arrange(project, store)
+            from runcatalog.mlflow_ui.arrange import arrange
+
+            arrange(project, store)
     where = home or "no Guild home"
     print(
         f"{report.runs} run{'s' * (report.runs != 1)} in {where} and {project.root / 'runs'}: {report.sent} sent"
@@ -110,9 +111,10 @@ def forget(options: argparse.Namespace) -> int:
         records = committed_records(project) if project.records.is_dir() else []
         stored = OwnRuns(project, reader_of(options)).runs()
         known = {run.run: run.record for run in stored} | {r.run: r for r in records}
-        chosen = [_known_run(known, name) for name in options.runs]
+        chosen = dict.fromkeys(_known_run(known, name) for name in options.runs)
         # A trial that is marked already keeps its own reason.
-        chosen += [r.run for r in known.values() if r.batch in chosen and r.is_current]
+        trials = [r.run for r in known.values() if r.batch in chosen and r.is_current]
+        chosen |= dict.fromkeys(trials)
         by = _known_run(known, options.superseded_by) if options.superseded_by else ""
         if by in chosen:
             raise CatalogError(f"{by[:8]} cannot supersede itself")
@@ -124,7 +126,7 @@ def forget(options: argparse.Namespace) -> int:
         for run in in_mlflow:
             store.tag(run.id, mark_tags(marked(run.record, why, by)))
     mark = f"superseded by {by[:8]}" if by else "retracted"
-    for run in dict.fromkeys(chosen):
+    for run in chosen:
         record = known.get(run)  # a batch of trials may have none
         before = terminal.plain(sentences.mark(record)) if record else ""
         operation = record.operation if record else "batch"
@@ -183,7 +185,9 @@ def import_(options: argparse.Namespace) -> int:
             counts.deleted += report.deleted
             problems += report.problems
         if counts.added:
-            _arrange(project, store)
+            from runcatalog.mlflow_ui.arrange import arrange
+
+            arrange(project, store)
     print(f"{counts.read} run{'s' * (counts.read != 1)} read: {counts.added} imported")
     if counts.deleted:
         print(f"{counts.deleted} deleted in MLflow: not imported")
@@ -213,12 +217,6 @@ def weights(options: argparse.Namespace) -> int:
             f"{record.operation}, {record.run[:8]}: {size / 1000:.0f} kB in {os.path.relpath(project.weights)}"
         )
     return 0
-
-
-def _arrange(project: Project, store: Store) -> None:
-    from runcatalog.mlflow_ui.arrange import arrange
-
-    arrange(project, store)
 
 
 def _add_quiet(sub: argparse.ArgumentParser) -> None:

@@ -51,13 +51,11 @@ class Page:
     """A page of MLflow's UI.
 
     Attributes:
-        study: Name of the study.
         name: Name in the list of views.
         path: Address relative to the server's.
         batch: Id of the batch; "" for a study's page.
     """
 
-    study: str
     name: str
     path: str
     batch: str = ""
@@ -155,16 +153,15 @@ class _Study:
         self._write_figures()
         self.store.tag_all(self.notes)
         return [
-            Page(self.name, view.name, view.path(self.experiment, charts=bool(batch)), batch)
+            Page(view.name, view.path(self.experiment, charts=bool(batch)), batch)
             for view, batch in named.values()
         ]
 
     def _views(self) -> Iterator[tuple[str, tuple[View, str]]]:
         """Yield (key, (view, batch id)) of the study, then of its batches, newest first."""
         newest = max((run.record.started or 0 for run in self.heads), default=0)
-        used = [
-            o for o in self.operations.values() if any(o.name == _operation(h) for h in self.heads)
-        ]
+        ran = {_operation(head) for head in self.heads}
+        used = [operation for name, operation in self.operations.items() if name in ran]
         declared = _columns(used or list(self.operations.values()))
         records = [head.record for head in self.heads]
         names = {name for head in self.heads for name in head.last}
@@ -173,13 +170,8 @@ class _Study:
         lengths = self._lengths()
         for batch in self.batches:
             trials = [trial.record for trial in batch.trials]
-            declared = _columns(
-                [
-                    self.operations[o]
-                    for o in {_operation(t) for t in batch.trials}
-                    if o in self.operations
-                ]
-            )
+            ran = {_operation(trial) for trial in batch.trials}
+            declared = _columns([o for name, o in self.operations.items() if name in ran])
             record = batch.own.record if batch.own is not None else None
             contents = PageContents.from_trials(record, trials, declared, lengths[batch.id])
             started = batch.head.started or 0

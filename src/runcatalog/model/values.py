@@ -17,7 +17,6 @@ from runcatalog.record.digest import shortened
 
 # MLflow stores infinity as the largest float.
 HUGE = sys.float_info.max
-_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 # Numbers as programs write them; "007", "1.10" and "123456e7" are names, versions and ids.
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,14}")
 _FRACTION = r"\.(?:0|[0-9]*[1-9])"
@@ -57,7 +56,7 @@ def number(value: object) -> float:
     if type(value) is float and -HUGE < value < HUGE:
         return value + 0.0  # no negative zero: not every database preserves it
     if isinstance(value, str):
-        return _NON_FINITE[value] if value in _NON_FINITE else float(value)
+        return float(value)
     if not is_number(value):
         raise ValueError(f"{value!r} is not a number")
     try:

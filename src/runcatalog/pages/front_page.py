@@ -66,14 +66,12 @@ class StudyPage:
         name: The study.
         title: Heading of its page.
         path: Its page, from the project's folder.
-        runs_path: The page with commands, commits and hardware of its runs.
         sections: Heading and address (path with anchor, from the project's folder) of the page's sections.
     """
 
     name: str
     title: str
     path: str
-    runs_path: str
     sections: tuple[tuple[str, str], ...] = ()
 
 

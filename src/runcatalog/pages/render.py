@@ -596,7 +596,7 @@ class Catalog:
             for file, section in zip(files, sections, strict=True):
                 first, _, rest = section.partition("\n")
                 pages[file] = f"{first.removeprefix('#')}\n\n{back}\n{rest}"
-        return front_page.StudyPage(study, title, path, runs_path, tuple(listed)), pages
+        return front_page.StudyPage(study, title, path, tuple(listed)), pages
 
 
 def local_front_page(data: PageData, studies: Sequence[front_page.StudyPage]) -> str:
