@@ -178,7 +178,7 @@ def rank(
 
 
 def _by_flags(records: Sequence[RunRecord], names: Sequence[str]) -> list[RankedGroup]:
-    """RankedGroup runs by the values of some flags."""
+    """Group runs by the values of some flags."""
     groups: dict[tuple[str, ...], RankedGroup] = {}
     for record in records:
         point = {name: record.flags.get(name) for name in names}
@@ -188,7 +188,7 @@ def _by_flags(records: Sequence[RunRecord], names: Sequence[str]) -> list[Ranked
 
 
 def _by_setting(records: Sequence[RunRecord], known: Mapping[str, RunRecord]) -> list[RankedGroup]:
-    """RankedGroup runs that differ only in their seed; a setting includes the runs that a run was made from."""
+    """Group runs that differ only in their seed; a setting includes the runs that a run was made from."""
     names = grouping.varying(records)
     groups = [
         RankedGroup({name: runs[0].flags.get(name) for name in names}, runs)

@@ -41,12 +41,12 @@ its entry; check out its commit, paste the shell line `NAME=(…)` above the run
 command.
 - **Brackets** are 95 % intervals: Wilson's for a counted rate; over seeds Student's interval of the mean, never \
 narrower than Wilson's of all games; where the outcomes by level are kept, of the effective number of games; of a \
-median, and over experts and their clones, percentiles of a bootstrap.
+median, and of repetitions in groups such as the clones of an expert, percentiles of a bootstrap.
 - **Same setting?** says whether environment, budget and reward are the source's, else what differs.
 - **Not replicated**: the interval is worse than the reported number, beyond its rounding.
 - **Undetermined**: the interval of the difference contains 0, or a side has fewer than three seeds.
-- **Seeds**: a × b are a experts with b clones each, or a splits of the data with b seeds each; the tables of the \
-studies count runs.
+- **Seeds**: a × b are a groups with b repetitions each: experts with clones, splits of the data with seeds. The \
+tables of the studies count runs.
 - **CPU 2** is a machine's second kind of processor: equal seeds give equal bits on one kind.
 """
 _LEGEND += f"- {' '.join(evaluation_marks.LEGEND.split())}"
