@@ -16,7 +16,6 @@ from cartpole.cloning.demonstrations import RESTRICTIONS, VARIABLES
 from cartpole.cloning.survival import Shares
 from runcatalog.model import committed
 from runcatalog.model.committed import metric_values
-from runcatalog.model.statistics import wilson
 from runcatalog.plots.palette import Palette
 
 # Legends of bc_survival.svg by operation.
@@ -121,21 +120,18 @@ def recovered(
     for clone, labels in recorded.get(restriction, ()):
         needed[int(clone)] = labels
     queried = metric_values(run, f"labels/{restriction}")
-    within = Shares({f"{n:g}": (needed <= n).reshape(-1, orders) for n in queried})
-    rows = []
-    for name, values in within.by_name.items():
-        ends = zip(within.interval(name), wilson(values.sum(), values.size), strict=True)
-        (low, least), (high, most) = ends
-        rows.append((values.mean(), min(low, least), max(high, most)))
+    within = Shares({f"{n:g}": (needed <= n).reshape(-1, orders) for n in queried}, clones)
+    rows = [(values.mean(), *within.interval(name)) for name, values in within.by_name.items()]
     share, low, high = np.array(rows).T
     return queried, share, low, high
 
 
 def _shares(run: dict[str, Any]) -> Shares:
     orders = int(run["flags"]["orders"])
-    return Shares(
-        {name: metric_values(run, f"survival/{name}").reshape(-1, orders) for name in RESTRICTIONS}
-    )
+    shares = {
+        name: metric_values(run, f"survival/{name}").reshape(-1, orders) for name in RESTRICTIONS
+    }
+    return Shares(shares, int(run["flags"]["starts"]))
 
 
 if __name__ == "__main__":

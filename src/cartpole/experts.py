@@ -11,7 +11,7 @@ import numpy as np
 
 from cartpole.cloning.behaviour_cloning import HIDDEN
 from cartpole.cloning.expert_policies import ALGORITHM
-from cartpole.cloning.survival import held_out_starts, lifetimes, survival_rate
+from cartpole.cloning.survival import Shares, held_out_starts, lifetimes, survival_rate
 from cartpole.policy_gradient import networks
 from cartpole.policy_gradient.env import MAX_STEPS, random_starts
 from cartpole.policy_gradient.reinforce import EPISODES_PER_UPDATE, Learner, RunSettings
@@ -144,6 +144,10 @@ def result_of(config: Config, shares: np.ndarray, env_steps: int) -> dict[str, A
             "value": float(shares.mean()),
             "kind": "rate",
             "count": config.count * config.starts,
+            # All experts are tested on the same starts, so the count alone would give too narrow an interval.
+            "interval": list(
+                Shares({"experts": shares[:, None]}, config.starts).interval("experts")
+            ),
             "goal": "max",
             "at": config.updates,
             "axis": "update",

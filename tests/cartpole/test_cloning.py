@@ -1,5 +1,7 @@
 """Batched cloning against a plain loop in torch; survival against gymnasium's own environment."""
 
+from dataclasses import replace
+
 import gymnasium
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from cartpole.policy_gradient.env import MAX_STEPS, random_starts
 from cartpole.policy_gradient.networks import Shape
 from runcatalog import record
 from runcatalog.model import statistics
+from runcatalog.numbers import wilson
 
 SEEDS = record.Seeds(3)
 # Balances the pole from any start: pushes in the direction in which the pole falls.
@@ -207,16 +210,23 @@ def test_sampled_actions_have_the_policys_probabilities_and_greedy_labels():
 def test_intervals_are_over_experts_and_orders_together():
     rng = np.random.default_rng(0)
     shares = rng.random((10, 1)) * np.ones((10, 3))
-    groups = survival.Shares({"a": shares, "b": shares - 0.05, "c": np.full((10, 3), 0.5)})
+    by_name = {"a": shares, "b": shares - 0.05, "c": np.full((10, 3), 0.5)}
+    groups = survival.Shares(by_name, 800)
     low, high = groups.interval("a")
     deviation = shares[:, 0].std() / np.sqrt(10)  # equal orders: experts alone vary
     assert high - low == pytest.approx(2 * 1.96 * deviation, rel=0.1)
-    assert groups.interval("c") == (0.5, 0.5)
     assert groups.probability_below("b", "a") == 1  # in every resample, since they are paired
     assert groups.probability_below("c", "c") == 0.5
     assert groups.probability_of_order(["b", "a"]) == 1
     order, probability = groups.most_frequent_order(["a", "b"])
     assert (order, probability) == (["b", "a"], 1)
+
+
+def test_an_interval_is_never_narrower_than_that_of_the_starts():
+    """One clone, and clones that survive equally often: they share their starts, which could have been others."""
+    for shape, share in (((1, 1), 0.9), ((10, 3), 0.9), ((10, 3), 1.0)):
+        groups = survival.Shares({"none": np.full(shape, share)}, 800)
+        assert groups.interval("none") == pytest.approx(wilson(800 * share, 800))
 
 
 def test_the_interval_of_a_result_is_over_experts_not_over_starts():
@@ -230,6 +240,11 @@ def test_the_interval_of_a_result_is_over_experts_not_over_starts():
     low, high = statistics.bounds([objective])
     assert (low, high) == outcome.shares.interval("none")
     assert (low, high) == (0.25, 1)
+    steps = np.full((1, 1, 800), MAX_STEPS)
+    steps[..., :80] = 10  # a single clone, which fails from a tenth of the starts
+    alone = replace(outcome, lifetimes={"none": steps})
+    objective = summary.result(alone, CloneConfig(), "none")["objective"]
+    assert objective["interval"] == pytest.approx(wilson(720, 800))
 
 
 def test_a_balancing_expert_is_cloned(tmp_path, monkeypatch):

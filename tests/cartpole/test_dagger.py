@@ -7,7 +7,7 @@ from cartpole import remedies
 from cartpole.cloning import dagger_summary
 from cartpole.cloning.behaviour_cloning import HIDDEN
 from cartpole.cloning.dagger import DataAggregation
-from cartpole.cloning.demonstrations import RESTRICTIONS
+from cartpole.cloning.demonstrations import RESTRICTIONS, demonstrate
 from cartpole.cloning.survival import held_out_starts, unused_starts
 from cartpole.policy_gradient import networks
 from cartpole.policy_gradient.env import MAX_STEPS, CartPoleBatch, random_starts
@@ -44,7 +44,8 @@ def added(data, before):
 @pytest.mark.parametrize("method", ["dagger", "dart", "expert"])
 def test_the_method_decides_who_plays_and_the_expert_labels(method):
     experts, clones = policies(2), networks.take(policies(40), slice(10, 26))
-    data, _ = data_of(experts, method=method, noise=0.3 if method == "dart" else 0.0)
+    data, config = data_of(experts, method=method, noise=0.3 if method == "dart" else 0.0)
+    assert data.env_steps == demonstrate(experts, config, record.Seeds(config.seed)).valid.sum()
     before = sizes(data)
     data.query(0, clones)
     assert len(data.clones) == 4 * 2 * 2
@@ -163,6 +164,29 @@ def test_a_run_reports_how_many_labels_were_needed(tmp_path, monkeypatch, method
     assert [row[0] for row in result["table"]["rows"]] == [
         "position", "velocity", "angle", "angular velocity",
     ]  # fmt: skip
+
+
+def test_the_interval_of_the_median_is_over_experts():
+    """Equal costs, spread over experts or gathered in them; clones that failed at no time do not count."""
+    rng = np.random.default_rng(0)
+    costs, broken = rng.permutation(400).reshape(4, 20, 5), rng.random((4, 20, 5)) < 0.9
+    gathered = np.sort(costs[broken])
+    # The same costs of the same number of clones, the lowest in the first experts.
+    of_experts = np.full(costs.shape, 7000).swapaxes(0, 1)
+    of_experts[broken.swapaxes(0, 1)] = gathered
+    texts = [dagger_summary._median(c, broken) for c in (costs, of_experts.swapaxes(0, 1))]
+    middle = f"{np.median(gathered):,.0f}"
+    ends = [text.removeprefix(f"{middle} [").removesuffix("]").split(", ") for text in texts]
+    (low, high), (least, most) = (map(float, pair) for pair in ends)
+    assert least < low < high < most
+    assert most - least > 2 * (high - low)
+
+
+def test_a_median_of_few_clones():
+    costs, broken = np.array([[3.0, 1000.0], [np.inf, 20.0]]), np.ones((2, 2), bool)
+    assert dagger_summary._median(costs, broken) == "510 [502, never]"
+    assert dagger_summary._median(costs[:1], broken[:1]) == "502"  # one expert has no interval
+    assert dagger_summary._median(costs, ~broken) == "no"
 
 
 def test_the_interval_of_repaired_clones_is_over_experts():

@@ -10,6 +10,7 @@ from cartpole.cloning import expert_policies
 from cartpole.policy_gradient import networks
 from cartpole.policy_gradient.networks import Shape
 from runcatalog import record
+from runcatalog.numbers import wilson
 from runcatalog.record.training.checkpoint import save_checkpoint
 
 
@@ -89,6 +90,19 @@ def test_the_best_policy_is_selected_and_the_later_of_equals():
     best.update(third, np.array([99.0, 500.0]), 30)
     assert best.policies["b0"][:, 0].tolist() == [1, 2]
     assert best.updates.tolist() == [20, 30]
+
+
+def test_the_interval_of_a_result_is_over_experts():
+    """Eight of ten experts always survive; a single one is tested on 800 starts."""
+    config = experts.Config(starts=800)
+    shares = np.array([1.0] * 8 + [0.0] * 2)
+    objective = experts.result_of(config, shares, 0)["objective"]
+    assert (objective["value"], objective["count"]) == (0.8, 8000)
+    low, high = objective["interval"]
+    assert low == pytest.approx(0.8 - 1.96 * np.sqrt(0.8 * 0.2 / 10), abs=0.06)
+    assert high == 1
+    alone = experts.result_of(experts.Config(count=1, starts=800), np.array([0.9]), 0)["objective"]
+    assert alone["interval"] == pytest.approx(wilson(720, 800))
 
 
 def test_a_killed_training_of_experts_ends_with_the_same_bits(tmp_path, monkeypatch):

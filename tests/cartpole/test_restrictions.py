@@ -160,7 +160,7 @@ def test_the_catalogs_figures_are_drawn_from_records(runs, tmp_path):
             "status": "FINISHED",
             "started": index,
             "metrics": {name: {"curve": list(m.items())} for name, m in metrics.items()},
-            "flags": {"orders": 2, "scale": scale},
+            "flags": {"orders": 2, "scale": scale, "starts": SMALL["starts"]},
             "result": {"table": {"columns": ["broken"], "rows": [["3 of 4"]]}},
         }
         (folder / f"{index}.json").write_text(json.dumps(run))
@@ -173,10 +173,13 @@ def test_the_catalogs_figures_are_drawn_from_records(runs, tmp_path):
     assert all(low <= [wilson(n, 4)[0] for n in (1, 2)])
     assert all(high >= [wilson(n, 4)[1] for n in (1, 2)])
     assert bc_redraw.recovered(records["bc:dagger"][-1], "position")[1].tolist() == [0, 0]
-    widths, shares, *_ = bc_redraw.coverage_curves(records["bc:coverage"])["angle"]
+    widths, shares, _, most = bc_redraw.coverage_curves(records["bc:coverage"])["angle"]
     mean = np.mean(list(curves["survival/angle"].values()))
     assert widths.tolist() == [0.1, 1]
     assert shares.tolist() == [0, pytest.approx(mean)]
+    assert most[0] == pytest.approx(
+        wilson(0, SMALL["starts"])[1]
+    )  # all clones fail from all starts
     drawn = bc_redraw.draw(records, tmp_path)
     assert [path.name for path in drawn] == [
         "bc_lifetimes.svg", "bc_distributions.svg", "bc_survival.svg", "bc_coverage.svg",

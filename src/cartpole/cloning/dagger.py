@@ -102,13 +102,12 @@ class DataAggregation:
         self._observations = np.zeros((len(self.clones), capacity, STATE), np.float32)
         self._labels = np.zeros((len(self.clones), capacity), bool)
         self._count = np.zeros(len(self.clones), np.int64)
-        self._add_restricted_pairs(experts, clones)
+        self.env_steps = self._add_restricted_pairs(experts, clones)
         self.labels = np.zeros(len(self.clones), np.int64)
         self.noise = np.full(len(self.clones), config.noise)
-        self.env_steps = config.episodes * config.horizon * len(experts["w0"])
 
-    def _add_restricted_pairs(self, experts: Params, clones: Clones) -> None:
-        """Fill the data sets with the restricted pairs of the experts."""
+    def _add_restricted_pairs(self, experts: Params, clones: Clones) -> int:
+        """Fill the data sets with the restricted pairs of the experts; return the steps of their episodes."""
         pairs = demonstrate(experts, self._config, self._seeds)
         observations, labels = pairs.flat()
         clone = 0
@@ -124,6 +123,7 @@ class DataAggregation:
                 ).used
                 self._add(clone, observations[expert, used], labels[expert, used])
                 clone += 1
+        return int(pairs.valid.sum())
 
     def data_set(self, clone: int) -> tuple[np.ndarray, np.ndarray]:
         """Return a clone's observations [n, 4] and labels [n], oldest first."""

@@ -72,15 +72,16 @@ class RoundHistory:
     def result(self, env_steps: int) -> dict[str, Any]:
         """Return the run's result; it logs the labels that every clone needed."""
         config = self._config
-        rounds = first_success(np.stack(self._shares), config.target).reshape(len(RESTRICTED), -1)
+        rounds = first_success(np.stack(self._shares), config.target)
+        confirmed = confirmed_successes(rounds, np.stack(self._tested), config.target)
+        costs, rounds = self._by_name(self._costs(rounds)), self._by_name(rounds)
         broken = rounds[rounds > 0]
-        confirmed = confirmed_successes(rounds.ravel(), np.stack(self._tested), config.target)
         chosen, mended = int(np.isfinite(broken).sum()), int(confirmed.sum())
         final, labels = self._by_name(self._tested[-1]), self._labels[-1]
         metrics = {"broken": broken.size, "mended": mended, "mended_by_deciding_starts": chosen}
-        for name, costs, survived in zip(RESTRICTED, self._costs(rounds), final, strict=True):
+        for name, of_clones, survived in zip(RESTRICTED, costs, final, strict=True):
             metrics[f"survival/{name}"] = float(survived.mean())
-            for index, cost in enumerate(costs):
+            for index, cost in enumerate(of_clones.ravel()):
                 if np.isfinite(cost):
                     self._run.log({f"{self._unit}_needed/{name}": cost}, index)
         total = f"{labels.mean():,.0f} labels" if labels.any() else "no label"
@@ -98,13 +99,13 @@ class RoundHistory:
             "summary": (
                 f"{chosen} of {broken.size} clones that failed from more than "
                 f"{100 * (1 - config.target):g} % of {config.starts} starts become successful, for at least "
-                f"{LASTING} rounds, after {_median(self._costs(broken))} {self._unit} (median), and {mended} of "
+                f"{LASTING} rounds, after {_median(costs, rounds > 0)} {self._unit} (median), and {mended} of "
                 f"these from {config.starts} other starts, too; of all {rounds.size}, "
                 f"{100 * self._tested[0].mean():.1f} % of the other starts are survived before, "
                 f"{100 * final.mean():.1f} % after {config.rounds} rounds and {total}"
             ),
             "metrics": metrics,
-            "table": self._table(rounds, self._by_name(confirmed), final),
+            "table": self._table(rounds, costs, self._by_name(confirmed), final),
             "env_steps": env_steps,
         }
 
@@ -115,7 +116,7 @@ class RoundHistory:
         """
         if not (rounds > 0).any():
             return {}
-        broken, mended = (self._by_name(v).sum((0, 2)) for v in (rounds.ravel() > 0, confirmed))
+        broken, mended = (self._by_name(v).sum((0, 2)) for v in (rounds > 0, confirmed))
         rows = statistics.resampled(np.arange(len(broken)))
         counts = broken[rows].sum(1)
         shares = (mended[rows].sum(1) / np.maximum(counts, 1))[counts > 0]
@@ -135,21 +136,21 @@ class RoundHistory:
         return labels[np.where(np.isfinite(rounds), rounds, len(labels) - 1).astype(int)]
 
     def _table(
-        self, rounds: np.ndarray, confirmed: np.ndarray, final: np.ndarray
+        self, rounds: np.ndarray, costs: np.ndarray, confirmed: np.ndarray, final: np.ndarray
     ) -> dict[str, Any]:
-        """Return a table with one row per restriction."""
+        """Return a table with one row per restriction; all arguments [restrictions, K, J]."""
         columns = ["restriction", "survive before", "broken", "successful", "mended"]
         columns += [f"{self._unit}, median of the broken", "survive after"]
         rows = []
         first = self._by_name(self._tested[0])
-        for name, successes, mended, before, after in zip(
-            RESTRICTED, rounds, confirmed, first, final, strict=True
+        for name, successes, of_clones, mended, before, after in zip(
+            RESTRICTED, rounds, costs, confirmed, first, final, strict=True
         ):
             broken = successes[successes > 0]
             cells = [name.replace("_", " "), f"{100 * before.mean():.1f} %"]
             cells += [f"{broken.size} of {successes.size}", str(int(np.isfinite(broken).sum()))]
             cells += [str(int(mended.sum()))]
-            rows.append([*cells, _median(self._costs(broken)), f"{100 * after.mean():.1f} %"])
+            rows.append([*cells, _median(of_clones, successes > 0), f"{100 * after.mean():.1f} %"])
         return {"columns": columns, "rows": rows}
 
 
@@ -187,10 +188,32 @@ def confirmed_successes(rounds: np.ndarray, tested: np.ndarray, target: float) -
     return confirmed
 
 
-def _median(costs: np.ndarray) -> str:
-    """Return median and interval over clones: "987 [494, 1,487]"."""
-    if not costs.size:
+def _median(costs: np.ndarray, broken: np.ndarray) -> str:
+    """Return the median cost of the broken clones and its 95 % interval: "987 [494, 1,487]".
+
+    Clones of one expert are not independent, so experts are resampled; of a single expert there is no interval.
+
+    Args:
+        costs: [..., K, J]: experts, orders.
+        broken: Which clones failed before the first round, bool [..., K, J].
+    """
+    experts = broken.shape[-2]
+    by_expert = np.where(broken, costs, np.nan).swapaxes(0, -2).reshape(experts, -1)
+    middle = _medians(by_expert[None])
+    if not middle.size:
         return "no"
-    values = (statistics.median(costs), *statistics.bootstrap_interval(costs.tolist()))
-    middle, low, high = (f"{v:,.0f}" if np.isfinite(v) else "never" for v in values)
-    return f"{middle} [{low}, {high}]"
+    ends: tuple[float, ...] = ()
+    if experts > 1:
+        samples = by_expert[statistics.resampled(np.arange(experts))]
+        ends = statistics.percentile_interval(_medians(samples))
+    text, *interval = (f"{v:,.0f}" if np.isfinite(v) else "never" for v in (middle[0], *ends))
+    return f"{text} [{', '.join(interval)}]" if interval else text
+
+
+def _medians(samples: np.ndarray) -> np.ndarray:
+    """Return the median of each sample [n, ...] without its NaNs, of those that have another value."""
+    ordered = np.sort(samples.reshape(len(samples), -1), axis=1)  # NaNs last
+    counts = (~np.isnan(ordered)).sum(1)
+    ordered, counts = ordered[counts > 0], counts[counts > 0]
+    middle = np.stack([(counts - 1) // 2, counts // 2], axis=1)
+    return np.take_along_axis(ordered, middle, 1).mean(1)

@@ -37,9 +37,9 @@ class Outcome:
     @cached_property
     def shares(self) -> survival.Shares:
         """Shares of starts from which clones survive 500 steps."""
-        return survival.Shares(
-            {name: survival.survival_rate(steps) for name, steps in self.lifetimes.items()}
-        )
+        shares = {name: survival.survival_rate(steps) for name, steps in self.lifetimes.items()}
+        starts = next(iter(self.lifetimes.values())).shape[-1]
+        return survival.Shares(shares, starts)
 
 
 def clone(

@@ -91,7 +91,7 @@ def result(outcome: Outcome, config: CloneConfig, name: str) -> dict[str, Any]:
             "value": float(shares.by_name[name].mean()),
             "kind": "rate",
             "count": experts * orders * starts,
-            # The starts of one clone are not independent: the count alone would give too narrow an interval.
+            # All clones are tested on the same starts, so the count alone would give too narrow an interval.
             "interval": list(shares.interval(name)),
             "goal": "max",
             "at": config.updates,

@@ -13,6 +13,7 @@ from cartpole.policy_gradient import seed_statistics as statistics
 from cartpole.policy_gradient.env import MAX_STEPS, CartPoleBatch, random_starts
 from cartpole.policy_gradient.networks import Params
 from runcatalog import record
+from runcatalog.numbers import wilson
 
 
 def lifetimes(policies: Params, starts: np.ndarray) -> np.ndarray:
@@ -66,9 +67,14 @@ class Shares:
 
     The bootstrap draws experts, and orders within an expert. All names share the draws, because clones of two
     data sets with the same expert and order are a pair (equal initial weights, equal episodes).
+
+    Attributes:
+        by_name: The shares.
+        count: Number of independent outcomes behind a mean: of starts, since all clones are tested on the same ones.
     """
 
     by_name: dict[str, np.ndarray]
+    count: int
 
     @cached_property
     def resampled(self) -> dict[str, np.ndarray]:
@@ -80,9 +86,13 @@ class Shares:
         return {name: shares[rows, columns].mean((1, 2)) for name, shares in self.by_name.items()}
 
     def interval(self, name: str) -> tuple[float, float]:
-        """Return the 95 % percentile interval of a mean."""
+        """Return the 95 % interval of a mean: percentiles over experts and orders, never narrower than Wilson's.
+
+        Of one clone, or of clones with equal shares, the resamples are all equal, but other starts give another share.
+        """
         low, high = np.quantile(self.resampled[name], statistics.LEVEL)
-        return float(low), float(high)
+        least, most = wilson(float(self.by_name[name].mean()) * self.count, self.count)
+        return min(float(low), least), max(float(high), most)
 
     def probability_below(self, left: str, right: str) -> float:
         """Return the share of resamples in which the mean of `left` is below that of `right`; ties count half."""

@@ -46,10 +46,10 @@ def bootstrap_interval(
 
     Its ends are values of the statistic and not interpolated, so that infinite values are allowed.
     """
-    return _interval(statistic(resampled(np.sort(np.asarray(values, float)))))
+    return percentile_interval(statistic(resampled(np.sort(np.asarray(values, float)))))
 
 
-def _interval(statistics: np.ndarray) -> tuple[float, float]:
+def percentile_interval(statistics: np.ndarray) -> tuple[float, float]:
     """Return the ends of the percentile interval of a statistic's resamples, which are values of it."""
     ordered = np.sort(statistics)
     low, high = (round(level * (len(ordered) - 1)) for level in LEVEL)
@@ -74,7 +74,7 @@ def paired_difference(
         with np.errstate(invalid="ignore"):
             return np.where(before == after, 0.0, after - before)
 
-    return float(difference(seeds)), _interval(difference(resampled(seeds)))
+    return float(difference(seeds)), percentile_interval(difference(resampled(seeds)))
 
 
 def performance_profile(
@@ -87,7 +87,7 @@ def performance_profile(
     """
     ordered = np.sort(np.asarray(scores, float))
     taus = np.asarray(thresholds)
-    samples = np.sort(resampled(ordered), axis=1)
+    samples = resampled(ordered)
     shares = np.stack([(samples > tau).mean(1) for tau in taus], axis=1)
     return (ordered[:, None] > taus).mean(0), np.quantile(shares, LEVEL, axis=0)
 
