@@ -23,9 +23,6 @@ from runcatalog.record import option
 class Config(record.Config):
     """Flags of `ppo:sb3`. Those of the algorithm have the names of `stable_baselines3.PPO`."""
 
-    seed: int = option(
-        1, "seed of the run; the package takes up to 2^32 - 1", low=0, high=2**32 - 1
-    )
     task: str = option("lever", "kind of door", choices=tuple(TASKS))
     robot: str = option("floatinghook", "robot", choices=ROBOTS)
     start: str = option("near", "near: 0.46 m from the handle; original: 1 m", choices=STARTS)
@@ -104,7 +101,6 @@ def main(config: Config) -> dict[str, Any]:
     ):
         tuned_flags.note(run, getattr(config, "_tuned", None))
         vector = DummyVecEnv([make] * config.num_envs)
-        vector.seed(config.seed)
         env = VecNormalize(vector, gamma=config.gamma)
         agent = PPO(
             "MlpPolicy",
@@ -122,7 +118,9 @@ def main(config: Config) -> dict[str, Any]:
             target_kl=config.target_kl or None,
             policy_kwargs={"net_arch": [64, 64], "activation_fn": torch.nn.Tanh},
             device="cpu",
-            seed=config.seed,
+            # It seeds the environments with this number and those that follow, so neighbouring seeds of runs would
+            # share worlds.
+            seed=run.seeds.integer("stable-baselines3"),
         )
         total, update = config.env_steps // config.rollout, 0
         interval = max(1, config.eval_interval // config.rollout)

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from door import train_sb3
+from door.env.gym_env import DoorEnv
 from door.train_ppo import Config as Ours
 from door.training import evaluation
 from runcatalog.record import UserError
@@ -45,6 +46,22 @@ def test_the_seed_determines_a_run_and_its_validations_are_recorded(train):
     validated = [p["step"] for p in points if "validation_opening_rate" in p["m"]]
     assert validated == [2, 3]  # every second update, and the last
     assert [p["step"] for p in points if "validation_area" in p["m"]] == [3]
+
+
+def test_no_two_seeds_share_their_worlds(train, monkeypatch):
+    """Nor has a run those of ours, which come from the seed itself."""
+    begin, begun = DoorEnv._begin, []
+
+    def noted(env, seeds):
+        begun.append(seeds.seed)
+        begin(env, seeds)
+
+    monkeypatch.setattr(DoorEnv, "_begin", noted)
+    for seed in (1, 2):
+        train(f"seed {seed}", seed=seed, env_steps=64)
+    worlds = set(begun) - {0}  # 0: before the first reset
+    assert len(worlds) == 2 * SMALL["num_envs"]
+    assert not worlds & set(range(1, 100))
 
 
 def test_after_an_early_stop_the_last_rate_stays():
