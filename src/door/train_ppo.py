@@ -40,6 +40,15 @@ class Config(DoorConfig):
         low_open=True,
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("mean_gain", "log_std"):
+            if self.pretrained and getattr(self, name) != getattr(Config, name):  # its default
+                raise record.UserError(
+                    f"--{record.config.flag_name(name)}: for new weights alone, not those of "
+                    "--pretrained; leave it out"
+                )
+
 
 def main(config: Config) -> dict[str, Any]:
     """Train, evaluate on the 100 test worlds, and return the content of `result.json`."""

@@ -12,7 +12,7 @@ from door.hypernet.agent import NEUTRAL_CANDIDATES, HyperAgent
 from door.hypernet.fused_step import FusedHyperUpdate, step_last_layer
 from door.hypernet.update import HyperUpdate
 from hyper_settings import hyper_settings
-from rl.actor_critic import NetworkShape, unflatten
+from rl.actor_critic import NetworkShape, count, unflatten
 from rl.ppo import Loss
 
 SHAPE = NetworkShape(5, 2, (8, 8))
@@ -203,6 +203,18 @@ def test_the_kernel_equals_the_lines_of_its_docstring(tasks, look_ahead):
 def test_only_large_hypernetworks_use_the_fused_step(settings, kind):
     shape, generator = NetworkShape(15, 6, (64, 64)), torch.Generator().manual_seed(0)
     assert type(HyperAgent(shape, hyper_settings(**settings), generator)._update) is kind
+
+
+def test_values_are_those_of_a_fresh_critic_or_of_the_generated_one(monkeypatch):
+    observations = _samples()[0]
+    generated = _agent(tasks=2, freshcritic=False)
+    critic = generated.weights()[count(SHAPE.actor) :]
+    expected = _perceptron(unflatten(critic, SHAPE.critic), observations)[:, 0]
+    torch.testing.assert_close(generated.values(observations), expected)
+    fresh = _agent(tasks=2)
+    expected = _perceptron(unflatten(fresh.critic, SHAPE.critic), observations)[:, 0]
+    monkeypatch.delattr(type(fresh.hypernetwork), "generate")  # a fresh critic needs no actor
+    torch.testing.assert_close(fresh.values(observations), expected)
 
 
 def test_sizes_of_the_source():

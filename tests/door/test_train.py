@@ -238,6 +238,9 @@ def test_fine_tuning_starts_from_the_weights_and_a_new_optimiser(project, few_wo
     assert tuned["digest"]["weights"] == weights_digest(after)
     with pytest.raises(record.UserError, match=r"--normalise-obs: .* use yes"):
         _train("ppo", project / "third", monkeypatch, pretrained=str(first), normalise_obs=False)
+    for flag, name in (("mean_gain", "--mean-gain"), ("log_std", "--log-std")):
+        with pytest.raises(record.UserError, match=f"{name}: for new weights alone"):
+            _train("ppo", project / "third", monkeypatch, pretrained=str(first), **{flag: 0.5})
 
 
 def test_values_that_are_not_finite_end_the_run_with_their_update(project, monkeypatch):

@@ -174,6 +174,8 @@ class HyperAgent:
 
     def values(self, observations: Tensor) -> Tensor:
         """Return the critic's values [B] of observations [B, O]."""
+        if self.settings.freshcritic:  # no weights need to be generated
+            return critic_value(unflatten(self.critic, self.shape.critic), observations)
         return critic_value(split_weights(self.weights(), self.critic, self.shape)[1], observations)
 
     def forward(self, observations: Tensor, actions: Tensor) -> Forward:
