@@ -34,7 +34,6 @@ class PPOSettings:
         value_coef, entropy_coef: Weights in the total loss.
         value_loss: See `value_loss`.
         gamma, gae_lambda, time_limit: See `rl.gae.gae`.
-        normalise_advantages: To mean 0 and standard deviation 1 over the whole rollout.
         target_kl: The update ends after an epoch whose mean approximate KL divergence (nats) is above this; 0: never.
     """
 
@@ -47,7 +46,6 @@ class PPOSettings:
     gamma: float
     gae_lambda: float
     time_limit: str
-    normalise_advantages: bool
     target_kl: float
 
 
@@ -193,8 +191,8 @@ def compute_advantages(
         time_limit=settings.time_limit,
         final_values=final_values,
     )
-    if settings.normalise_advantages:
-        advantages = (advantages - advantages.mean()) / (advantages.std(ddof=1) + 1e-5)
+    # To mean 0 and standard deviation 1 over the whole rollout.
+    advantages = (advantages - advantages.mean()) / (advantages.std(ddof=1) + 1e-5)
     return Batch(
         observations=torch.from_numpy(rollout.observations[:-1]).flatten(0, 1),
         actions=torch.from_numpy(rollout.actions).flatten(0, 1),

@@ -18,7 +18,6 @@ def ppo_settings(**changes: Any) -> PPOSettings:
         "gamma": 0.99,
         "gae_lambda": 0.95,
         "time_limit": "cut",
-        "normalise_advantages": True,
         "target_kl": 0.0,
     }
     return PPOSettings(**common | changes)

@@ -193,6 +193,11 @@ def test_the_schedule_is_complete() -> None:
         ({"frozen": "eyes"}, "--frozen"),
         ({"pretrained": "/nowhere"}, "--pretrained"),
         ({"stage": "gtg7"}, "--stage"),
+        ({"lr": 1e-5}, "--lr-end: the last step size, 2e-05, is above the first, 1e-05"),
+        (
+            {"lr": 0.0, "lr_end": 0.1},
+            "--lr-end: the last step size, 0.1, is above the first, 0.001",
+        ),
     ],
 )
 def test_wrong_flags_are_named(flags: dict, message: str) -> None:

@@ -44,9 +44,7 @@ class RoomBatch:
         tasks: Tasks as in :mod:`darkroom.rooms.grid`, int [n].
         size: Side of all rooms, int, or of every room, int [n].
         limit: Steps of an episode.
-        random_start: Begin in a random cell instead of the centre.
         terminating: The goal ends an episode.
-        rng: Source of the random cells; needed with `random_start`.
 
     Attributes:
         cells: int32 [n].
@@ -54,7 +52,7 @@ class RoomBatch:
         goal_pays: Whether the key was met in this episode, or there is none, bool [n].
 
     Raises:
-        ValueError: A goal or key lies outside its room, both are in one cell, or `rng` is missing.
+        ValueError: A goal or key lies outside its room, or both are in one cell.
     """
 
     def __init__(
@@ -63,9 +61,7 @@ class RoomBatch:
         size: int | np.ndarray = 9,
         *,
         limit: int = 20,
-        random_start: bool = False,
         terminating: bool = False,
-        rng: np.random.Generator | None = None,
     ) -> None:
         tasks = np.asarray(tasks, np.int32)
         self.sizes = np.broadcast_to(np.asarray(size, np.int32), tasks.shape).copy()
@@ -73,9 +69,6 @@ class RoomBatch:
         self.keys, self.goals = key_and_goal(tasks, self.sizes)
         if ((tasks < 0) | (self.keys >= self.sizes**2) | (self.keys == self.goals)).any():
             raise ValueError("a goal or key is outside of its room, or both are in one cell")
-        if random_start and rng is None:
-            raise ValueError("random_start needs rng")
-        self._rng = rng if random_start else None
         # The transition tables of all occurring sides are concatenated.
         sides = [int(side) for side in np.unique(self.sizes)]
         self._transitions = np.concatenate([transitions(side) for side in sides])
@@ -131,7 +124,4 @@ class RoomBatch:
         self.times[which] = 0
         if self._any_key:
             self.goal_pays[which] = self.keys[which] == NO_KEY
-        if self._rng is None:
-            self.cells[which] = self._centres[which]
-        else:
-            self.cells[which] = self._rng.integers(self.sizes[which].astype(np.int64) ** 2)
+        self.cells[which] = self._centres[which]

@@ -77,7 +77,6 @@ def ppo_settings(config: DoorConfig, value_loss: str) -> PPOSettings:
         gamma=config.gamma,
         gae_lambda=config.gae_lambda,
         time_limit=config.time_limit,
-        normalise_advantages=True,
         target_kl=config.target_kl,
     )
 

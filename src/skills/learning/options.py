@@ -93,6 +93,11 @@ class Common(record.Config):
             raise record.UserError(
                 "--rollout: a single sample has no spread to normalise advantages by"
             )
+        if (schedule := self.schedule).lr_end > schedule.lr:
+            raise record.UserError(
+                f"--lr-end: the last step size, {schedule.lr_end:g}, is above the first, {schedule.lr:g}; give a "
+                "smaller one, or a larger lr"
+            )
         if self.updates < 1:
             raise record.UserError(
                 f"--epoch-steps: {self.epoch_steps} x {self.schedule.epochs} is less than an update "
@@ -186,7 +191,6 @@ class PPO(Common):
             gamma=self.gamma,
             gae_lambda=self.gae_lambda,
             time_limit=self.time_limit,
-            normalise_advantages=True,
             target_kl=0.0,
         )
 
