@@ -29,6 +29,7 @@ AGENTS = {
 SEARCH = "search"
 FOR_SUB_TASKS = ("patience", "forget", "replay", "guard", "careful", "lay_down", "boxes_as_balls")
 NOT_FOR_SEARCH = ("forget", "replay", "guard", "lay_down", "boxes_as_balls")
+FOR_LANGUAGE_MODELS = ("model", "url", "timeout", "retries", "together")
 _ADDRESSES = ", ".join(f"{url} for {name}" for name, url in chat.DEFAULT_URL.items())
 RESAMPLES = 10_000  # of the bootstrap intervals of means
 
@@ -90,8 +91,9 @@ class Config(record.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        needs_planner = {SEARCH, *AGENTS, *SCHEDULES} - {"nlm", *COMPOSITE}
-        if self.agent in (needs_planner if self.planner == "none" else {"nlm"}):
+        needs_none = {"nlm", *COMPOSITE}
+        needs_planner = {SEARCH, *AGENTS, *SCHEDULES} - needs_none
+        if self.agent in (needs_planner if self.planner == "none" else needs_none):
             raise record.UserError(
                 "--planner: the agent nlm was trained on the whole task and plays without a planner: "
                 "planner=none agent=nlm, or a stage or folder trained on it"
@@ -104,6 +106,11 @@ class Config(record.Config):
                 NOT_FOR_SEARCH,
                 self.agent == SEARCH,
                 "agent=search follows shortest paths of its own",
+            ),
+            (
+                FOR_LANGUAGE_MODELS,
+                not self.uses_language_model,
+                f"planner={self.planner} is no language model",
             ),
         ):
             for name in names if unused else ():
