@@ -157,7 +157,9 @@ def test_rooms_with_cells_that_were_never_trained_are_named(trained):
 
 @pytest.mark.parametrize("windows", KINDS)
 def test_the_shortest_windows_and_histories(sources, tmp_path, monkeypatch, windows):
-    flags = SMALL | {"window": 2, "updates": 2, "evaluations": 1, "windows": windows}
+    flags = SMALL | {
+        "window": 2, "updates": 2, "warmup": 1, "evaluations": 1, "windows": windows,
+    }  # fmt: skip
     steps = 8 if windows == "consecutive" else 28
     result = run_main(
         monkeypatch, tmp_path / "s", train_ad, histories=str(sources), history_steps=steps, **flags
@@ -363,6 +365,8 @@ def test_goals_of_another_size_are_split_by_whether_their_offset_was_trained_on(
         ({"lr": 0}, "--lr: above 0"),
         ({"window": 1}, "--window: at least 2"),
         ({"updates": 0}, "--updates"),
+        ({"updates": 99}, "--warmup: 100 updates are more than the training has, 99"),
+        ({"lr": 1e-3, "lr_min": 2e-3}, "--lr-min: 0.002 is above lr, 0.001"),
         ({"preset": "other"}, "--preset"),
     ],
 )

@@ -11,7 +11,7 @@ ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # nothing here reads MLflow
 RECORDS = ("darkroom",)
 SMALL = (
     "splits=1 seeds=1 play='9 5' histories-flags='env-steps=10000 history-steps=10000' "
-    "train-flags='updates=30 window=48 width=8 layers=1 heads=1 feed-forward=16 evaluations=1 "
+    "train-flags='updates=30 warmup=10 window=48 width=8 layers=1 heads=1 feed-forward=16 evaluations=1 "
     "episodes=5 copies=1 save-interval=5' evaluate-flags='copies=1 episodes=10'"
 )
 

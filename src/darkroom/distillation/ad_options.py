@@ -238,6 +238,12 @@ class Config(record.Config):
             raise record.UserError("--window: at least 2, half of which a full window keeps")
         if settings.lr == 0:
             raise record.UserError("--lr: above 0")
+        if settings.lr_min > settings.lr:
+            raise record.UserError(f"--lr-min: {settings.lr_min:g} is above lr, {settings.lr:g}")
+        if settings.warmup > settings.updates:
+            raise record.UserError(
+                f"--warmup: {settings.warmup} updates are more than the training has, {settings.updates}"
+            )
         if settings.width % settings.heads:
             raise record.UserError(
                 f"--width: {settings.width} is not divisible by {settings.heads} heads"

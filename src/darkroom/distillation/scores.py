@@ -10,6 +10,7 @@ import numpy as np
 from darkroom.rooms import grid
 from darkroom.rooms.explorer import explore
 from darkroom.rooms.play import Tasks
+from runcatalog.model.statistics import t95
 
 RESAMPLES = 10_000
 PERCENTILES = (2.5, 97.5)
@@ -149,14 +150,12 @@ def interval_over_splits(values: np.ndarray, splits: np.ndarray) -> np.ndarray:
         values: float [trainings, ...]; as many of each split.
         splits: Split of every training, int [trainings].
     """
-    from scipy import stats
-
     names = np.unique(splits)
     if len(names) > 1:
         values = np.stack([values[splits == name].mean(axis=0) for name in names])
     if len(values) == 1:
         return np.full((2, *values.shape[1:]), np.nan)
-    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values, axis=0)
+    half = t95(len(values) - 1) * values.std(axis=0, ddof=1) / len(values) ** 0.5
     return np.stack([values.mean(axis=0) - half, values.mean(axis=0) + half])
 
 
