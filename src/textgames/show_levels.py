@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
-from runcatalog.model.statistics import wilson
+from runcatalog.model.statistics import interval, wilson
 from runcatalog.record import option
 from textgames.games.config import GameConfig, make_game
 from textgames.games.interface import FROZENLAKE, SOKOBAN
@@ -69,15 +69,12 @@ def main(config: Config) -> dict[str, Any]:
 def mean(values: NDArray[np.float64]) -> str:
     """Return a mean over levels in percent with its 95 % interval: Wilson's for values 0 and 1, otherwise Student's."""
     import numpy as np
-    from scipy import stats
 
-    count, middle = len(values), float(values.mean())
     if np.isin(values, (0, 1)).all():
-        low, high = wilson(round(values.sum()), count)
+        low, high = wilson(round(values.sum()), len(values))
     else:
-        half = stats.t.ppf(0.975, count - 1) * values.std(ddof=1) / count**0.5
-        low, high = middle - half, middle + half
-    return f"{100 * middle:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+        low, high = interval(values.tolist())
+    return f"{100 * values.mean():.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def _picture(config: Config, seeds: NDArray[np.int64]) -> str:

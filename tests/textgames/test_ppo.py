@@ -44,7 +44,9 @@ def test_log_probabilities_and_entropies_are_those_of_each_text_alone(kind, piec
     if pieces:
         monkeypatch.setattr(scoring, "LOGITS_AT_ONCE", 3 * VOCABULARY)
     texts = [trajectory.texts[0] for trajectory in trajectories(np.random.default_rng(2))]
-    logs, entropy = log_probs(model.eval(), Batch.of(texts, torch.device("cpu")), 0.7)
+    batch = Batch.of(texts, torch.device("cpu"))
+    logs, entropy = log_probs(model.eval(), batch, 0.7, entropies=True)
+    assert torch.equal(log_probs(model, batch, 0.7)[0], logs)  # the same without entropies
     expected = [naive(model, text, 0.7) for text in texts]
     np.testing.assert_allclose(
         logs.detach(), list(chain.from_iterable(log_probs for log_probs, _ in expected)), atol=1e-4
@@ -104,7 +106,7 @@ def test_shared_prefixes_are_computed_once_with_equal_results(all_tokens, branch
         gradients = []
         for batch in (plain, tree):
             model.zero_grad()
-            logs, _ = log_probs(model, batch, 0.7)
+            (logs,) = log_probs(model, batch, 0.7)
             (logs * torch.arange(len(logs))).mean().backward()
             gradients.append(
                 [logs.detach(), *(weight.grad.clone() for weight in model.parameters())]

@@ -171,6 +171,10 @@ def test_a_turned_level_is_the_same_level_in_another_position():
         ({"size": 13}, "--size"),
         ({"size": 5, "boxes": 2}, "--boxes"),
         ({"search_depth": 2}, "--search-depth"),
+        ({"size": 8, "boxes": 4, "search_depth": 5}, "--search-depth: 5 .* give 6 or more"),
+        # Flags of other games, with whose texts a tiny model's tokenizer is trained.
+        ({"low_name": "<arm>"}, "--low-name"),
+        ({"frozen": 0.0}, "--frozen"),
     ],
 )
 def test_impossible_flags_are_refused(flags, about):
@@ -183,6 +187,15 @@ def test_the_largest_allowed_number_of_boxes_can_be_placed(size):
     most = max(n for n in range(1, 5) if n == 1 or n <= (size - 2) ** 2 // 8)
     config = GameConfig(env="sokoban", size=size, boxes=most, search_depth=10)
     assert len(levels.level_keys(config, np.arange(3))) == 3
+
+
+def test_the_smallest_allowed_depth_has_levels_and_smaller_ones_none():
+    """At depth 4 two boxes are pulled once each; the search's depth is its number of moves plus 2."""
+    config = GameConfig(env="sokoban", boxes=2, search_depth=4, size=7)
+    for moves in solver.solutions(config, np.arange(3), safe=True):
+        assert len(moves) >= 2
+    with pytest.raises(UserError, match="--search-depth: none of 10,000 rooms of 7 x 7"):
+        sokoban.generate(np.arange(3), 7, 2, 3)
 
 
 def test_a_finished_game_ignores_actions():

@@ -60,9 +60,12 @@ class GameConfig(record.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.env == BANDIT:
-            self._check_names()
-            return
+        # The texts of all games train a tiny model's tokenizer, so flags of other games are checked, too.
+        self._check_names()
+        if self.frozen == 0 and (self.env != FROZENLAKE or self.side > 2):
+            raise record.UserError(
+                "--frozen: without frozen cells hardly any goal is reachable; give 0.1 or more"
+            )
         if self.size and self.size < _LEAST[self.env]:
             raise record.UserError(
                 f"--size: {self.size} is too small for {self.env}; {_LEAST[self.env]} or more"
@@ -71,9 +74,10 @@ class GameConfig(record.Config):
             raise record.UserError(
                 f"--boxes: {self.boxes} boxes do not fit on a grid of {self.side}; give {room} or fewer"
             )
-        if self.env == FROZENLAKE and self.frozen == 0 and self.side > 2:
+        # Depth 2 has no move, see `sokoban`, and every box has to be pulled away from its target.
+        if self.env == SOKOBAN and self.search_depth < (least := self.boxes + 2):
             raise record.UserError(
-                "--frozen: without frozen cells hardly any goal is reachable; give 0.1 or more"
+                f"--search-depth: {self.search_depth} is too little to pull {self.boxes} boxes; give {least} or more"
             )
 
     def _check_names(self) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rl.draws import begin, draw
 from rl.kernels import kernel, part
+from runcatalog import record
 from textgames.games.interface import INVALID_PENALTY, NONE, SOKOBAN, Outcome, check_actions, grids
 
 WALL, TARGET, BOX, PLAYER = 1, 2, 4, 8
@@ -96,11 +97,14 @@ def generate(
     Boxes and player do not stand on targets.
 
     Raises:
-        ValueError: There are too many boxes for the grid.
+        UserError: `TRIES` rooms have no level with so many boxes at this depth.
     """
     cells = np.zeros((len(seeds), size, size), np.uint8)
     if not _generate(np.asarray(seeds, np.int64), boxes, search_depth, cells):
-        raise ValueError(f"{boxes} boxes do not fit on a grid of {size}")
+        raise record.UserError(
+            f"--search-depth: none of {TRIES:,} rooms of {size} x {size} cells has a level with {boxes} boxes at depth "
+            f"{search_depth}; give more, or fewer boxes"
+        )
     return cells
 
 

@@ -70,10 +70,10 @@ class Networks:
         self.trained = [weight for weight in policy.parameters() if weight.requires_grad]
         self.device = self.trained[0].device
 
-    def log_probs_and_entropy(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def log_probs_and_entropy(self, batch: Batch) -> tuple[Tensor, ...]:
         """Return the policy's log-probabilities and entropies at the trained tokens, with gradients, [N] each."""
         with self.autocast():
-            return self._scorer(batch, self._temperature)
+            return self._scorer(batch, self._temperature, entropies=True)
 
     def batch_values(self, batch: Batch) -> Tensor:
         """Return the critic's values before the trained tokens, with gradients [N]."""

@@ -133,32 +133,35 @@ def predictor_states(model: Any, batch: Batch) -> Tensor:
     return states.flatten(0, 1)[batch.predictors]
 
 
-def log_probs(model: Any, batch: Batch, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return the log-probabilities of the trained tokens, and the entropies of their distributions.
+def log_probs(
+    model: Any, batch: Batch, temperature: float, *, entropies: bool = False
+) -> tuple[Tensor, ...]:
+    """Return the log-probabilities of the trained tokens, and the entropies of their distributions if wanted.
 
     Args:
         model: A causal model of `transformers`.
         batch: The texts.
         temperature: Divides the logits.
+        entropies: Return entropies, which take another pass over the logits.
 
     Returns:
-        Both float32 [N], in order of texts and tokens.
+        One or two tensors, float32 [N], in order of texts and tokens.
     """
     states, targets = predictor_states(model, batch), batch.targets
     head = model.get_output_embeddings()
     softcap = getattr(model.config, "final_logit_softcapping", None)
 
-    def evaluate(states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(states: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
         logits = head(states).float()
         if softcap:  # Gemma 2
             logits = softcap * torch.tanh(logits / softcap)
         log_p = (logits / temperature).log_softmax(-1)
-        return -nll_loss(log_p, targets, reduction="none"), -(log_p.exp() * log_p).sum(-1)
+        chosen = -nll_loss(log_p, targets, reduction="none")
+        return (chosen, -(log_p.exp() * log_p).sum(-1)) if entropies else (chosen,)
 
     size = max(1, LOGITS_AT_ONCE // head.weight.shape[0])
     if len(targets) <= size:
-        chosen, entropy = evaluate(states, targets)
-        return chosen[batch.expand], entropy[batch.expand]
+        return tuple(values[batch.expand] for values in evaluate(states, targets))
     # The logits of a large vocabulary are recomputed in the backward pass instead of stored.
     parts = [
         checkpoint(evaluate, *part, use_reentrant=False)
@@ -178,9 +181,11 @@ class Scorer(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, batch: Batch, temperature: float) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, batch: Batch, temperature: float, *, entropies: bool = False
+    ) -> tuple[Tensor, ...]:
         """Return `log_probs`."""
-        return log_probs(self.model, batch, temperature)
+        return log_probs(self.model, batch, temperature, entropies=entropies)
 
 
 class Critic(nn.Module):
