@@ -50,7 +50,7 @@ def interval_of_difference(
 
     Welch's, or Student's of the differences where the sides are paired; None with fewer than MIN_SEEDS seeds or a value
     that is not finite. Where successes were counted, it is at least as wide as that of as many games as
-    `statistics.trials` says.
+    `statistics.independent_games` says.
 
     Args:
         first, second: Objectives of the seeds of each side.
@@ -65,7 +65,7 @@ def interval_of_difference(
         low, high = statistics.interval([y - x for x, y in zip(a, b, strict=True)])
     else:
         low, high = statistics.interval_of_difference(a, b)
-    counts = [statistics.trials(s) for s in (first, second)]
+    counts = [statistics.independent_games(s) for s in (first, second)]
     if not all(counts):
         return low, high
     # A few seeds that happen to agree give too narrow an interval: it is at least as wide as Newcombe's of the pooled

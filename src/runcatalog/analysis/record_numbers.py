@@ -185,7 +185,7 @@ def difference_by_flag(
 
 
 def objectives(runs: Sequence[RunRecord], name: str) -> list[dict[str, Any]]:
-    """Return a number of runs in the form of objectives, with the number of trials behind a counted rate.
+    """Return a number of runs in the form of objectives, with the number of games behind a counted rate.
 
     Args:
         runs: Runs that have the number.

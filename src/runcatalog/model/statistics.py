@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from runcatalog.numbers import Z95, is_finite
 from runcatalog.numbers import wilson as wilson
 from runcatalog.record.evaluation import counted as counted
-from runcatalog.record.evaluation import trials as trials
+from runcatalog.record.evaluation import independent_games as independent_games
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -155,8 +155,8 @@ def bounds(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
     """Return the 95 % interval of the mean of objectives over seeds, :func:`interval`; None without one.
 
     A few seeds that happen to agree would give too narrow an interval. Where successes were counted, it is therefore at
-    least as wide as the Wilson interval of as many games as :func:`trials` says. For a single run it is that interval,
-    or the `interval` that the objective states. A rate's interval is within [0, 1].
+    least as wide as the Wilson interval of as many games as :func:`independent_games` says. For a single run it is that
+    interval, or the `interval` that the objective states. A rate's interval is within [0, 1].
     """
     if len(objectives) == 1 and "interval" in objectives[0]:
         low, high = objectives[0]["interval"]
@@ -167,7 +167,7 @@ def bounds(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
     low, high = interval(numbers) if len(numbers) > 1 else (math.inf, -math.inf)
     if all(o.get("kind") == "rate" and 0 <= o["value"] <= 1 for o in objectives):
         low, high = max(low, 0.0), min(high, 1.0)
-    if count := trials(objectives):
+    if count := independent_games(objectives):
         least, most = wilson(min(mean(numbers) * count, count), count)
         low, high = min(low, least), max(high, most)
     return (low, high) if low <= high else None

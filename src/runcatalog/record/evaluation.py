@@ -157,7 +157,7 @@ def outcomes_of(result: Mapping[str, Any] | None) -> dict[str, LevelOutcomes]:
     return outcomes
 
 
-def trials(objectives: Sequence[Mapping[str, Any]]) -> float:
+def independent_games(objectives: Sequence[Mapping[str, Any]]) -> float:
     """Return how many independent games the mean of objectives over seeds is worth; 0 if successes were not counted.
 
     Where the outcomes on every level are known, it is the effective number of games, see
@@ -173,7 +173,7 @@ def trials(objectives: Sequence[Mapping[str, Any]]) -> float:
 
 
 def counted(objective: Mapping[str, Any]) -> int:
-    """Return the number of trials behind a counted rate; 0 for any other objective."""
+    """Return the number of games behind a counted rate; 0 for any other objective."""
     count = objective.get("count")
     usable = isinstance(count, int) and not isinstance(count, bool) and count >= 1
     rate = objective.get("kind") == "rate"

@@ -73,13 +73,13 @@ def test_the_interval_has_the_width_of_that_over_levels_and_seeds():
 def test_levels_are_pooled_where_the_outcomes_say_nothing_of_the_mean():
     success = np.repeat(np.random.default_rng(2).random((1, 50, 1)) < 0.5, 3, axis=0)
     alike = of_seeds(success)
-    assert statistics.trials(alike) == pytest.approx(50)
+    assert statistics.independent_games(alike) == pytest.approx(50)
     others = [*alike[:2], of_seeds(success[2:], range(50, 100))[0]]
-    assert statistics.trials(others) == 150
+    assert statistics.independent_games(others) == 150
     solved = of_seeds(np.ones((3, 50, 1), bool))
-    assert statistics.trials(solved) == 150
+    assert statistics.independent_games(solved) == 150
     changed = [each | {"value": 0.9} for each in alike]  # another number of the same name
-    assert statistics.trials(changed) == 150
+    assert statistics.independent_games(changed) == 150
 
 
 @pytest.mark.parametrize("counted", [(-1, 5), (6, 5), (0, 0)])

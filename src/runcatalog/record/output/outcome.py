@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from runcatalog import numbers
-from runcatalog.record.evaluation import LevelOutcomes, outcomes_of, trials
+from runcatalog.record.evaluation import LevelOutcomes, independent_games, outcomes_of
 from runcatalog.record.untrusted import guild_attribute
 
 _OBJECTIVE = re.compile(
@@ -150,7 +150,8 @@ def interval_text(objective: Mapping[str, Any], low: float, high: float) -> str:
 def _own_interval(objective: Mapping[str, Any], outcomes: Mapping[str, LevelOutcomes]) -> str:
     """Return the 95 % interval of a counted rate; "" for any other number."""
     value = float(objective["value"])
-    games = trials([{**objective, "outcomes": outcomes}]) if math.isfinite(value) else 0
+    sides = [{**objective, "outcomes": outcomes}]
+    games = independent_games(sides) if math.isfinite(value) else 0
     if not games:
         return ""
     return interval_text(objective, *numbers.wilson(min(value * games, games), games))

@@ -77,7 +77,7 @@ const statistics = {
     if (objectives.every(({ kind, value }) => kind === "rate" && value >= 0 && value <= 1)) {
       [low, high] = [Math.max(low, 0), Math.min(high, 1)];
     }
-    const count = statistics.trials(objectives);
+    const count = statistics.independentGames(objectives);
     if (count) {
       const [least, most] = statistics.wilson(Math.min(statistics.mean(values) * count, count), count);
       [low, high] = [Math.min(low, least), Math.max(high, most)];
@@ -85,8 +85,8 @@ const statistics = {
     return low <= high ? [low, high] : null;
   },
 
-  // Number of independent games that the mean of objectives is worth; see `runcatalog.model.statistics.trials`.
-  trials(objectives) {
+  // Number of independent games that the mean of objectives is worth; see `runcatalog.model.statistics.independent_games`.
+  independentGames(objectives) {
     const sides = objectives.map(({ outcomes }) => outcomes?.split(" "));
     const sets = new Set(sides.map((side) => side?.slice(0, 3).join(" ")));
     if (sides.every(Boolean) && sets.size === 1) {
@@ -126,7 +126,7 @@ const statistics = {
     return independent ? (games * independent) / Math.max(variance, independent) : games;
   },
 
-  // Number of trials behind a counted rate, 0 for any other objective.
+  // Number of games behind a counted rate, 0 for any other objective.
   counted({ value, kind, count }) {
     const usable = Number.isInteger(count) && count >= 1;
     return kind === "rate" && usable && value >= 0 && value <= 1 ? count : 0;
