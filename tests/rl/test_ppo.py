@@ -40,21 +40,21 @@ def test_clipped_surrogate(ratio, advantage, loss, slope):
 
 
 @pytest.mark.parametrize(
-    ("value", "target", "losses"),
+    ("value", "target", "losses", "gradients"),
     [
         # old value 0, clip 0.2; in the order max, clipped, plain
-        (0.1, 1.0, (0.405, 0.405, 0.405)),
-        (0.5, 1.0, (0.32, 0.32, 0.125)),
-        (0.5, -1.0, (1.125, 0.72, 1.125)),
+        (0.1, 1.0, (0.405, 0.405, 0.405), (-0.9, -0.9, -0.9)),
+        (0.5, 1.0, (0.32, 0.32, 0.125), (0, 0, -0.5)),
+        # The variant of HN-PPO gives up on a value that has left the range, even a wrong one.
+        (0.5, -1.0, (1.125, 0.72, 1.125), (1.5, 0, 1.5)),
     ],
 )
-def test_value_losses(value, target, losses):
-    for kind, expected in zip(VALUE_LOSSES, losses, strict=True):
+def test_value_losses(value, target, losses, gradients):
+    for kind, expected, slope in zip(VALUE_LOSSES, losses, gradients, strict=True):
         values = torch.tensor([value])
         loss, gradient = value_loss(values, torch.zeros(1), torch.tensor([target]), 0.2, kind)
         assert loss.item() == pytest.approx(expected)
-        # The variant of HN-PPO gives up on a value that has left the range, even a wrong one.
-        assert (gradient.item() == 0) == (kind == "clipped" and value > 0.2) or kind == "max"
+        assert gradient.item() == pytest.approx(slope)
     with pytest.raises(ValueError, match="max, clipped, plain"):
         value_loss(torch.zeros(1), torch.zeros(1), torch.zeros(1), 0.2, "huber")
 

@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 FOREIGN = ("GUILD_", "MLFLOW_", "RUN_", "PROJECT_", "RECORD", "VIRTUAL_ENV", "CONDA_")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make():
     """Return a function that creates a record: `make(1, value=0.93, lr=5e-3)`."""
 

@@ -102,8 +102,8 @@ def test_a_slow_server_times_out() -> None:
         return 200, "explore"
 
     with ChatServer(answer) as server:
-        with pytest.raises(UserError, match=r"--url.*none within 2 s"):
-            _chat("ollama", server.url, timeout=2, retries=1).ask(ASKED, SCHEMA)
+        with pytest.raises(UserError, match=r"--url.*none within 1 s"):
+            _chat("ollama", server.url, timeout=1, retries=1).ask(ASKED, SCHEMA)
         ended.set()
     assert len(server.requests) == 2
 
@@ -136,7 +136,7 @@ def _raw_server(write):
 
 @pytest.mark.parametrize(
     ("status", "error", "message", "asked"),
-    [("500 Out", RunFailed, "500 Out", 3), ("403 No", UserError, "--url: .* 403", 1)],
+    [("500 Out", RunFailed, "500 Out", 2), ("403 No", UserError, "--url: .* 403", 1)],
 )
 def test_a_server_that_stalls_in_an_error_response_is_an_error_without_its_text(
     status, error, message, asked
@@ -146,7 +146,7 @@ def test_a_server_that_stalls_in_an_error_response_is_an_error_without_its_text(
         ended.wait(60)
 
     with _raw_server(stall) as (url, requests), pytest.raises(error, match=message):
-        _chat("ollama", url, timeout=2).ask(ASKED, SCHEMA)
+        _chat("ollama", url, timeout=1, retries=1).ask(ASKED, SCHEMA)
     assert len(requests) == asked
 
 
@@ -165,9 +165,9 @@ def test_a_byte_now_and_then_does_not_prolong_the_time_limit(begin: bytes) -> No
 
     with (
         _raw_server(trickle) as (url, requests),
-        pytest.raises(UserError, match=r"--url.*none within 2 s"),
+        pytest.raises(UserError, match=r"--url.*none within 1 s"),
     ):
-        _chat("ollama", url, timeout=2, retries=0).ask(ASKED, SCHEMA)
+        _chat("ollama", url, timeout=1, retries=0).ask(ASKED, SCHEMA)
     assert len(sent) >= 2
     assert len(requests) == 1
 

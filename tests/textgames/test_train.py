@@ -1,6 +1,5 @@
 """Reinforcement learning as a script: it learns, resumes bit-equal after a kill, and refuses wrong flags."""
 
-import json
 import shutil
 from dataclasses import replace
 
@@ -246,8 +245,4 @@ def test_too_many_turns_for_the_model_are_refused_before_it_is_created(trained, 
     config = replace(TINY, env="sokoban", max_turns=100, max_response_length=400)
     with pytest.raises(UserError, match="--max-turns"):
         trained(config)
-    assert not (tmp_path / "run").exists() or not json.loads(
-        (tmp_path / "run/result.json").read_text()
-        if (tmp_path / "run/result.json").exists()
-        else "{}"
-    )
+    assert not (tmp_path / "run").exists()

@@ -24,8 +24,9 @@ class Sweep:
         self.root = folder / "project"
         self.uri = f"sqlite:///{folder / 'mlflow.db'}"
         records = {
-            path: json.loads(path.read_text())
+            path: json.loads(text)
             for path in (ROOT / "experiments/records/door").glob("*.json")
+            if OPERATION in (text := path.read_text())
         }
         batches = [r for r in records.values() if r["operation"] == OPERATION and not r["batch"]]
         self.batch = max(batches, key=lambda record: record["started"])["run"]

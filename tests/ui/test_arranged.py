@@ -1,7 +1,6 @@
 """MLflow's descriptions, names and views as written by `catalog import`, without overwriting users' changes."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -9,12 +8,6 @@ import pytest
 from runcatalog.mlflow_ui import arrange, views
 from runcatalog.model.project import Project
 from runcatalog.store.client import Store
-from ui.sweep import Sweep
-
-
-@pytest.fixture(scope="module")
-def sweep(tmp_path_factory):
-    return Sweep(tmp_path_factory.mktemp("mlflow"))
 
 
 @pytest.fixture(scope="module")
@@ -109,13 +102,6 @@ def test_a_second_call_writes_nothing(sweep, store, monkeypatch):
     pages = arranged(sweep, store)
     assert [page.batch for page in pages] == ["", sweep.batch]
     assert tags(store) == before
-
-
-@pytest.fixture
-def copied(sweep, tmp_path):
-    """A copy of the MLflow."""
-    shutil.copy(sweep.uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
-    return Store(f"sqlite:///{tmp_path}/mlflow.db")
 
 
 @pytest.mark.parametrize("mark", ["retracted", "superseded_by"])

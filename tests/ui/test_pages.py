@@ -7,8 +7,6 @@ import pytest
 from browser import BROWSER, TOOL
 from runcatalog.mlflow_ui.arrange import arrange
 from runcatalog.model.project import Project
-from runcatalog.store.client import Store
-from ui.sweep import Sweep
 
 METRIC = "validation_opening_rate"
 
@@ -30,12 +28,11 @@ def shown(page) -> list[str]:
 
 @pytest.mark.timeout(1800)  # MLflow's pages are megabytes of script; half a minute on an idle core
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on the path (tools/setup-browser)")
-def test_a_sweep_in_a_browser(tmp_path: Path):
+def test_a_sweep_in_a_browser(sweep, copied, tmp_path: Path):
     pytest.importorskip("playwright", reason="playwright is not installed")
-    sweep = Sweep(tmp_path)
-    overview, batch = arrange(Project(sweep.root), Store(sweep.uri))
+    overview, batch = arrange(Project(sweep.root), copied)
     with (
-        TOOL.served(sweep.uri, tmp_path) as address,
+        TOOL.served(copied.uri, tmp_path) as address,
         TOOL.browser_page(BROWSER, address, height=1200) as page,
     ):
         # The study's page: the batch, its trials folded under it.

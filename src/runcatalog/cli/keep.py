@@ -256,8 +256,18 @@ def add(commands: Commands) -> None:
     sub.add_argument(
         "--study", default="", help="study of a CSV's runs, if their operation is not declared"
     )
-    sub.add_argument("--objective", default="", metavar="METRIC", help="objective of a CSV's batch")
-    sub.add_argument("--goal", choices=("max", "min"), default="max", help="of that objective")
+    sub.add_argument(
+        "--objective",
+        default="",
+        metavar="METRIC",
+        help="objective of a CSV's batch (default: the declared one)",
+    )
+    sub.add_argument(
+        "--goal",
+        choices=("max", "min"),
+        default="",
+        help="of that objective (default: as declared, or max)",
+    )
     sub.add_argument("--batch", default="", metavar="ID", help="id of a CSV's batch, if known")
 
     sub = commands.add(

@@ -12,7 +12,7 @@ import hashlib
 import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -20,9 +20,11 @@ from typing import Any
 
 from runcatalog.analysis import groups
 from runcatalog.guild.runs import is_automatic
+from runcatalog.guild.scalars import find
 from runcatalog.model import values
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.guild_columns import ATTRIBUTE, FLAG, SCALAR, Column
+from runcatalog.model.project import Objective
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RunRecord
 from runcatalog.record.output import outcome
 
@@ -43,22 +45,24 @@ class Options:
 
     Attributes:
         study: The trials' study.
-        objective: Column with the objective; "" to guess it.
-        goal: "max" or "min".
+        objective: Column with the objective; "" for the declared one, without which it is guessed.
+        goal: "max" or "min"; "" for that of the declared objective, "max" without one.
         batch: Id of the batch; "" to derive one.
         reported_by: Source of the file; "" for its name.
         columns: Columns declared for `guild compare`, by operation.
         flags: Names of flags, by operation.
+        objectives: Declared objective, by operation.
         machines: Name of the machine, by host.
     """
 
     study: str
     objective: str = ""
-    goal: str = "max"
+    goal: str = ""
     batch: str = ""
     reported_by: str = ""
     columns: Mapping[str, Sequence[Column]] = field(default_factory=dict)
     flags: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    objectives: Mapping[str, Objective] = field(default_factory=dict)
     machines: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -72,6 +76,7 @@ class _Layout:
         step: Header of the column with the step; "" without one.
         axis: Unit of the steps, for example "update".
         objective: Header of the objective; "" without metrics.
+        goal: "max" or "min".
         result: Header of the outcome line; "" without one.
         host: Header of the host's name; "" without one.
         percentages: Headers of metrics with a value above 2, which are per cent if they are rates.
@@ -82,6 +87,7 @@ class _Layout:
     step: str
     axis: str
     objective: str = ""
+    goal: str = "max"
     result: str = ""
     host: str = ""
     percentages: frozenset[str] = frozenset()
@@ -188,7 +194,7 @@ def _trial(
     value = _number(row.get(layout.objective))
     if result is None and value is not None:
         name = layout.metrics[layout.objective]
-        objective = {"name": name, "value": value, "kind": "mean", "goal": options.goal}
+        objective = {"name": name, "value": value, "kind": "mean", "goal": layout.goal}
         if at is not None:
             objective |= {"at": at, "axis": layout.axis}
         if rate := _rate(row, layout):
@@ -258,12 +264,15 @@ def _layout(
         scalars = set(metrics)
     metrics = {h: n for h, n in metrics.items() if _is_numeric(path, h, rows, h in scalars)}
     percentages = {h for h in metrics if any((_number(row[h]) or 0) > _MOST for row in rows)}
+    found, goal = _declared_objective(operations, metrics, options)
+    objective = _objective(path, list(metrics), rows, options.objective or found)
     return _Layout(
         flags,
         metrics,
         step,
         step.removesuffix("s") or "step",
-        _objective(path, list(metrics), rows, options.objective),
+        objective,
+        options.goal or (goal if objective == found else "max"),
         attribute_headers.get(_RESULT, ""),
         attribute_headers.get(_HOST, ""),
         frozenset(percentages),
@@ -303,6 +312,17 @@ def _is_numeric(path: Path, header: str, rows: list[dict[str, str]], is_scalar: 
         run, text = texts[0]["run"][:8], texts[0][header][:40]
         raise CatalogError(f"{path}: run {run}: {header} is {text!r}, which is no number")
     return not texts
+
+
+def _declared_objective(
+    operations: Collection[str], metrics: Mapping[str, str], options: Options
+) -> tuple[str, str]:
+    """Return (header, goal) of the objective that the file's operations declare; ("", "") without one."""
+    declared = {options.objectives.get(name) for name in operations}
+    objective = declared.pop() if len(declared) == 1 else None
+    scalar = find(objective.scalar, list(metrics.values())) if objective else None
+    header = next((h for h, name in metrics.items() if name == scalar), "")
+    return (header, objective.goal) if objective and header else ("", "")
 
 
 def _objective(path: Path, metrics: list[str], rows: list[dict[str, str]], requested: str) -> str:

@@ -253,7 +253,7 @@ def read_csv(
 
 
 def _declared(project: Project, names: set[str]) -> dict[str, Any]:
-    """Return the columns and flags of the project's operations, and its machines, as arguments of Options.
+    """Return what the project declares of its operations, and its machines, as arguments of Options.
 
     Args:
         project: The project.
@@ -272,6 +272,7 @@ def _declared(project: Project, names: set[str]) -> dict[str, Any]:
             name: parse_columns(operation.compare) for name, operation in operations.items()
         },
         "flags": {name: frozenset(known) for name, known in flags.items()},
+        "objectives": {name: each.objective for name, each in operations.items() if each.objective},
         "machines": {m.host: name_of(machines, m.host) for m in machines if m.host},
     }
 

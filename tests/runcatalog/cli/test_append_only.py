@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -91,6 +92,7 @@ def test_an_unfinished_run_may_continue(lab):
 
 
 def test_forget_marks_the_record_and_the_run_in_mlflow(lab):
+    assert "00000004" in lab.inside("best toy:train")
     output = lab.inside("forget 00000004 --why 'the wrong reward'")
     assert output == "00000004  toy:train  retracted\n"
     path = lab.records / "toy/00000004.json"
@@ -105,7 +107,7 @@ def test_forget_marks_the_record_and_the_run_in_mlflow(lab):
     lab.inside("import -q")
     assert read(path) == record
     assert "retracted: the wrong reward; 40 % opening rate" in lab.inside("search retracted")
-    assert "all runs of toy:other" not in lab.inside("best toy:sweep")
+    assert "no run of toy:train has an objective" in lab.inside("best toy:train", code=1)
 
 
 def test_a_batch_is_marked_with_its_trials_and_ranked_no_more(lab, make):
@@ -117,7 +119,8 @@ def test_a_batch_is_marked_with_its_trials_and_ranked_no_more(lab, make):
         "best toy:sweep", code=1
     )
     lab.inside("forget 00000004 --why bug")
-    assert "the whole" not in lab.inside("search superseded_by=00000004")
+    found = lab.inside("search superseded_by=00000004").splitlines()[1:-1]
+    assert {line.split()[0] for line in found} == {"00000001", "00000002", "00000003"}
 
 
 def test_a_mark_that_is_replaced_is_told(lab):
@@ -171,6 +174,49 @@ def test_a_run_that_cannot_be_marked_is_named(lab, line, words):
     before = texts(lab)
     assert words in lab.inside(line, code=1)
     assert texts(lab) == before
+
+
+def test_one_run_is_exported_to_another_folder(lab, tmp_path):
+    elsewhere, before = tmp_path / "elsewhere", texts(lab)
+    assert lab.catalog(f"export 0000000 --to {elsewhere}", code=1).startswith("catalog: ")
+    assert not elsewhere.exists()
+    printed = lab.catalog(f"export 00000004 --to {elsewhere}")
+    assert re.fullmatch(r"1 records in \S+/elsewhere: 1 written\n", printed)
+    written = {path.relative_to(elsewhere): path.read_text() for path in elsewhere.rglob("*.json")}
+    assert written == {Path("toy/00000004.json"): before["00000004.json"]}
+    assert texts(lab) == before
+    lab.new_mlflow(tmp_path / "other.db")
+    assert "1 run read: 1 imported" in lab.catalog(f"import -q {elsewhere}")
+    assert "00000004" in lab.inside("best toy:train")
+
+
+def test_records_that_differ_from_gits_history_are_named(shell, make):
+    folder = shell.root / "experiments" / "records"
+    write_all([make(n, value=n / 10) for n in (1, 2, 3, 4)], folder)
+    who = "-c user.name=a -c user.email=a@b -c commit.gpgsign=false"
+    shell(f"git init -q && git add -A && git {who} commit -qm records")
+    assert shell.catalog("check --records") == "no record was removed or changed\n"
+
+    def edit(number, old, new):
+        path = folder / f"toy/0000000{number}.json"
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+    edit(1, '"status": "FINISHED"', '"status": FINISHED')
+    broken = shell.catalog("check --records", code=1)
+    assert re.fullmatch(r"catalog: \S+/toy/00000001\.json: not JSON \([^\n]+\)\n", broken)
+    edit(1, '"status": FINISHED', '"status": "FINISHED"')
+    edit(1, '"value": 0.1', '"value": 0.9')
+    (folder / "toy/00000002.json").unlink()
+    write_all([make(3, value=0.3, status="FAILED", reason="by hand")], folder)
+    lines = shell.catalog("check --records", code=1).splitlines()
+    assert sorted(line.partition("/toy/")[2] for line in lines) == [
+        "00000001.json: run 00000001 was committed with another result",
+        "00000002.json: the record of run 00000002 (toy:train) was removed; `git checkout` brings it back, "
+        "`catalog forget` marks it",
+        "00000003.json: run 00000003 was committed with another status",
+    ]
 
 
 def test_records_can_be_marked_in_a_clone_without_mlflow(shell, make):

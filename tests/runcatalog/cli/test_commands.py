@@ -15,6 +15,8 @@ import pytest
 import prepared
 from rendered import committed, local
 from runcatalog.model.project import Project
+from runcatalog.record.provenance.machine import cpu_name
+from runcatalog.text import markdown
 
 SMALL = shlex.quote(str(Path(__file__).parents[1] / "data" / "compare.csv"))
 
@@ -123,7 +125,7 @@ def test_queries_of_an_sqlite_store_exit_as_grep_does_and_import_no_mlflow(shell
     ],
 )
 def test_errors_are_one_line_long(shell, line, code, words):
-    text = shell.catalog(line, code=code)
+    text = shell.inside(line, code=code)
     assert words in text
     assert len([shown for shown in text.splitlines() if shown.startswith("catalog: ")]) <= 1
 
@@ -161,6 +163,30 @@ def test_a_csv_and_a_clone(shell, tmp_path):
     assert "8 imported" in shell.catalog("import -q")
     assert shell.catalog("render") == "runs_catalog.md is up to date\n"
     assert not (clone / "runs_local.md").exists()
+
+
+def test_a_csv_with_the_objective_that_is_typed(shell):
+    shell.catalog(f"import {SMALL} -q --objective Value_loss --goal min")
+    ranked = shell.catalog("best lr_clip_opt_toy")
+    assert "Value_loss (objective, min)" in ranked
+    assert re.search(r"^1\. .* 3a1b2c3d$", ranked, re.MULTILINE)  # 0.004; its reward is the lowest
+    refused = shell.catalog(f"import {SMALL} -q --objective value_loss", code=1)
+    assert re.fullmatch(r"catalog: .*: no metric 'value_loss'; metrics: Epi.*Value_loss\n", refused)
+    assert "invalid choice" in shell.catalog(f"import {SMALL} --goal least", code=2)
+
+
+def test_a_missing_driver_of_postgresql_is_one_line_of_advice(shell, tmp_path):
+    for name in ("psycopg", "psycopg2"):  # as where they are not installed
+        missing = f"raise ModuleNotFoundError('No module named {name}', name='{name}')"
+        (tmp_path / f"{name}.py").write_text(missing)
+    shell.env["PYTHONPATH"] += f"{os.pathsep}{tmp_path}"
+    address = "postgresql+psycopg://me:secret@127.0.0.1:9/mlflow"
+    text = shell.catalog(f"sync --tracking-uri {address}", code=1)
+    assert text.startswith("catalog: MLflow cannot be used: ")
+    assert text.endswith("is missing: pip install 'psycopg[binary]'\n")
+    assert text.count("\n") == 1
+    advice = "catalog: No module named psycopg: pip install 'runcatalog[server]'\n"
+    assert shell.catalog("server status", code=1) == advice
 
 
 @pytest.fixture
@@ -213,6 +239,7 @@ def test_from_guild_to_the_catalog(ran, tmp_path):
     assert "5e-3 opens (a list)" in sweep
     assert "best **5e-3**" in text
     assert "declared, not run" in row(text, "never")
+    assert f"| {markdown.escape(cpu_name(), 120)} |" in text  # of the table of machines
     assert text.count("\n| train ") == 3  # the staged run is none
 
     records = [

@@ -303,7 +303,7 @@ def test_runs_that_a_script_looks_up_are_sent_with_it(lab, engine):
     assert "--runs: no run none" in done.stdout
 
 
-def test_workers_are_shown_drained_and_stopped_by_command(lab, engine):
+def test_workers_are_shown_drained_stopped_and_started_with_two_slots_by_command(lab, engine):
     lab.wait_for_workers(engine, "box1", "box2")
     shown = lab.good("catalog workers").splitlines()
     assert [line.split()[0] for line in shown] == ["name", "box1", "box2"]
@@ -319,9 +319,15 @@ def test_workers_are_shown_drained_and_stopped_by_command(lab, engine):
     assert "box2 is stopped" in lab.good("catalog workers stop box2")
     lab.wait_for_workers(engine, "box1")
     # The real command: it waits for the process that it has started, not for a fork.
-    start = f"{REAL / 'catalog'} workers start box2 --as-root"
+    start = f"{REAL / 'catalog'} workers start box2 --as-root --slots 2"
     assert "listens on tls://" in lab.good(start)
     lab.wait_for_workers(engine, "box1", "box2")
+    shown = lab.good("catalog workers").splitlines()[1:]
+    assert [re.search(r"0 of \d", line)[0] for line in shown] == ["0 of 1", "0 of 2"]
+    before = set(lab.runs)
+    lab.good("guild run small:train seed=[1,2,3] updates=20 pause=0.4 -y", ENGINE="lab")
+    places = [place_of(run) for run in lab.runs if run not in before]
+    assert sorted(places) == ["box1", "box2", "box2"]
     lab.good("catalog workers stop box2")
     lab.start("box2")
     lab.wait_for_workers(engine, "box1", "box2")

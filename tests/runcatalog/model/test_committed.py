@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import prepared
 from runcatalog.model import committed
 from runcatalog.record import UserError
 
@@ -72,7 +72,7 @@ def test_an_invalid_record_is_named(tmp_path, content):
 )
 def test_drawing_scripts_report_missing_records(tmp_path, script, study, nothing):
     def run() -> subprocess.CompletedProcess:
-        command = [sys.executable, ROOT / "src" / script, "--experiments", tmp_path]
+        command = [prepared.python(), ROOT / "src" / script, "--experiments", tmp_path]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     ended = run()

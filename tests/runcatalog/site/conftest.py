@@ -95,7 +95,7 @@ def site_of(project, tmp_path):
     return write
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def records(make):
     """A sweep of two learning rates with three seeds, a failure, a superseded run, single runs."""
     batch = "ba7c" * 8
@@ -124,9 +124,10 @@ def records(make):
     ]
 
 
-@pytest.fixture
-def page_file(shell, records):
-    """The site that `catalog site` writes of these records."""
+@pytest.fixture(scope="session")
+def page_file(shell_in, tmp_path_factory, records):
+    """The site that `catalog site` writes of these records; tests only read it."""
+    shell = shell_in(tmp_path_factory.mktemp("site"))
     write_all(records, shell.root / "experiments/records")
     printed = shell.catalog("site")
     assert re.fullmatch(

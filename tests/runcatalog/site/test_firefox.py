@@ -3,6 +3,7 @@
 import pytest
 
 import firefox
+from runcatalog.model.record_files import write_all
 
 ROUTES = {  # of a page, and a number on it
     "front": ("#/", "8 runs 1 failed"),
@@ -54,7 +55,8 @@ def test_the_same_in_both_browsers(page, browser, page_file, name):
     assert page.errors == []
 
 
-def test_the_single_file(page, shell, page_file):
+def test_the_single_file(page, shell, records):
+    write_all(records, shell.root / "experiments/records")
     shell.catalog("site --one-file")
     page.goto(f"{(shell.root / 'site.html').as_uri()}{ROUTES['compare'][0]}")
     assert page.evaluate(READY.replace("NAME", "compare"))

@@ -145,7 +145,7 @@ def test_axe_finds_nothing_serious_and_no_page_scrolls_sideways(browser, page_fi
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), route
 
 
-def test_units_and_stated_intervals(browser, page_file, shell, make):
+def test_units_and_stated_intervals(browser, shell, make):
     """A unit is declared once for an operation's metrics; an interval that a table states is the run's."""
     guild_file = shell.root / "experiments/toy/guild.yml"
     train = "train: {main: src/toy.train, flags-import: all"
@@ -163,7 +163,7 @@ def test_units_and_stated_intervals(browser, page_file, shell, make):
     )
     write_all([run], shell.root / "experiments/records")
     shell.catalog("site")
-    page = browser.open(page_file, f"#/run/{run.run}")
+    page = browser.open(shell.root / "site/index.html", f"#/run/{run.run}")
     main = page.locator("main").inner_text()
     assert "95 % interval [20, 70]" in main
     assert "opening time [s]" in page.locator("figure.chart figcaption").inner_text()

@@ -1,5 +1,6 @@
 """A run that cannot be sent is a line of the report; the others are sent. Points that MLflow lost are sent again."""
 
+import hashlib
 import json
 import shutil
 import sqlite3
@@ -35,7 +36,10 @@ def runs(project, monkeypatch):
             monkeypatch.delenv("RUN_DIR")
         if directory != first:
             shutil.copytree(first, directory)
-            change(directory / "journal" / "run.json", id=f"{abs(hash(name)):032x}"[-32:])
+            change(
+                directory / "journal" / "run.json",
+                id=hashlib.sha256(name.encode()).hexdigest()[:32],
+            )
         return directory
 
     add("first")

@@ -199,6 +199,25 @@ def test_mlflow_has_every_point(plain):
     assert "no differences" in plain.inside("verify")
 
 
+def test_a_csv_has_the_objective_that_is_declared(plain, tmp_path):
+    """By its name it would be the reward, and more would be better."""
+    guild_file, script = plain.root / "guild.yml", plain.root / "plain.py"
+    guild_file.write_text(guild_file.read_text().replace("maximize: accuracy", "minimize: error"))
+    script.write_text(f'{SCRIPT}    print(f"reward: {{lr}}")\n    print(f"error: {{lr / step}}")\n')
+    plain("guild run plain lr=[0.1,0.4] -y")
+    plain.inside("sync -q")
+    ranked = plain.inside("best toy:plain")
+    assert "error (objective, min)" in ranked
+    path = tmp_path / "runs.csv"
+    plain(f"guild compare --csv {path}")
+    plain.new_mlflow(tmp_path / "other.db")
+    assert "3 runs read: 3 imported" in plain.catalog(f"import -q {path}")
+    assert plain.inside("best toy:plain") == ranked
+    plain.new_mlflow(tmp_path / "third.db")
+    plain.catalog(f"import -q {path} --objective reward")
+    assert "reward (objective, max)" in plain.inside("best toy:plain")
+
+
 def test_an_objective_that_was_not_logged_is_named(plain):
     text = OPERATIONS.replace("maximize: accuracy", "maximize: acc")
     (plain.root / "guild.yml").write_text(text)

@@ -146,7 +146,7 @@ def test_a_checkpoint_is_checked_once_its_run_has_ended(shell):
     before = {*shell.root.glob("runs/*/checkpoints/0*/*")}
     (shell.root / "waits.py").write_text(RUN.replace("run.finish(", "input()\n    run.finish("))
     with prepared.Process(
-        ["python", "waits.py"], cwd=shell.root, env=shell.env | {"RECORD_MLFLOW": "off"},
+        [prepared.python(), "waits.py"], cwd=shell.root, env=shell.env | {"RECORD_MLFLOW": "off"},
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     ) as process:  # fmt: skip
         while not (files := {*shell.root.glob("runs/*/checkpoints/0*/*")} - before):

@@ -1,10 +1,10 @@
 """The client of MLflow: a new database is created once, errors are distinguished, drivers are named."""
 
 import http.server
-import importlib.util
 import socket
 import sqlite3
 import subprocess
+import sys
 import threading
 
 import pytest
@@ -156,14 +156,15 @@ def test_an_unreachable_server(tmp_path):
     assert type(error_of(uri, lambda: client.get_run("f" * 32))) is MlflowError
 
 
-@pytest.mark.skipif(
-    any(map(importlib.util.find_spec, ("psycopg", "psycopg2"))),
-    reason="a driver of PostgreSQL is installed",
+@pytest.mark.parametrize(
+    ("driver", "package"), [("psycopg", "psycopg[binary]"), ("psycopg2", "psycopg2-binary")]
 )
-def test_a_missing_driver_is_named():
+def test_a_missing_driver_is_named(monkeypatch, driver, package):
+    monkeypatch.setitem(sys.modules, driver, None)  # as where it is not installed
     with pytest.raises(MlflowError) as caught:
-        connect("postgresql://me:secret@127.0.0.1:9/mlflow")
-    assert "driver of the database is missing: pip install 'psycopg" in str(caught.value)
+        connect(f"postgresql+{driver}://me:secret@127.0.0.1:9/mlflow")
+    advice = f"; the driver of the database is missing: pip install '{package}'"
+    assert str(caught.value).endswith(advice)
     assert "secret" not in str(caught.value)
 
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -51,7 +52,7 @@ def test_a_kill_elsewhere_on_the_machine_is_no_evidence(toy, monkeypatch, tmp_pa
     wait_until(lambda: toy.lines() > 10)
     with small_cgroup(16) as cgroup:
         hog = "import sys, os; open(sys.argv[1], 'w').write(str(os.getpid())); bytearray(1 << 28)"
-        done = subprocess.run(["python3", "-c", hog, str(cgroup / "cgroup.procs")])
+        done = subprocess.run([sys.executable, "-c", hog, str(cgroup / "cgroup.procs")])
         assert done.returncode == -signal.SIGKILL
     process.kill()
     process.communicate()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mlflow_server import free_port
-from runcatalog.model.record_files import read_all
+from runcatalog.model.record_files import read
 from runcatalog.model.run_record import RunRecord
 from runcatalog.numbers import count
 from runcatalog.record.output import messages, outcome, progress, terminal_output
@@ -30,8 +30,8 @@ def plain(markdown):
 
 
 def test_a_result_is_printed_as_its_row_in_the_catalog_has_it():
-    records = read_all(Path(__file__).parents[4] / "experiments" / "records")
-    finished = [r for r in records if r.status == "FINISHED"]
+    paths = sorted((Path(__file__).parents[4] / "experiments" / "records").glob("*/*.json"))
+    finished = [r for r in map(read, paths[::4]) if r.status == "FINISHED"]
     assert len(finished) > 500
     without_summary = 0
     for record in finished:
