@@ -181,7 +181,7 @@ def test_one_run_is_exported_to_another_folder(lab, tmp_path):
     assert lab.catalog(f"export 0000000 --to {elsewhere}", code=1).startswith("catalog: ")
     assert not elsewhere.exists()
     printed = lab.catalog(f"export 00000004 --to {elsewhere}")
-    assert re.fullmatch(r"1 records in \S+/elsewhere: 1 written\n", printed)
+    assert re.fullmatch(r"1 record in \S+/elsewhere: 1 written\n", printed)
     written = {path.relative_to(elsewhere): path.read_text() for path in elsewhere.rglob("*.json")}
     assert written == {Path("toy/00000004.json"): before["00000004.json"]}
     assert texts(lab) == before
