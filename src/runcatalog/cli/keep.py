@@ -69,7 +69,9 @@ def export(options: argparse.Namespace) -> int:
         deleted = {run.run for run in stored if run.deleted} - {run.run for run in live}
         kept = exports.kept(deleted, folder)
     where = os.path.relpath(folder)
-    print(f"{counts.records} record{'s' * (counts.records != 1)} in {where}: {counts.written} written")
+    print(
+        f"{counts.records} record{'s' * (counts.records != 1)} in {where}: {counts.written} written"
+    )
     if counts.continued:
         print(f"{counts.continued} went on since their record was written")
     if others:
