@@ -17,6 +17,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from runcatalog.model.statistics import t95
+
 MIN_TRIALS = 8
 FOLDS = 5  # fewer if a fold would contain a single trial, which cannot be permuted
 REPEATS = 6  # of the cross-validation, with different partitions
@@ -63,11 +65,9 @@ def importance(
     y = (y - y.mean()) / y.std()
     choices = [len(space[n].get("choices", ())) for n in names]
     increases, errors = _cross_validated(x, y, choices)
-    from scipy.stats import t
-
     share = increases.mean(0) / 2
     deviations = increases / 2 - share * y[:, None] ** 2
-    half = t.ppf(0.975, len(y) - 1) * deviations.std(0, ddof=1) / np.sqrt(len(y))
+    half = t95(len(y) - 1) * deviations.std(0, ddof=1) / np.sqrt(len(y))
     shares = {
         name: {
             key: round(float(v), 4) for key, v in zip(("share", "low", "high"), row, strict=True)
