@@ -148,7 +148,8 @@ def test_a_run_ends_with_its_second_process_and_resumes_bit_equal(tmp_path, whol
     assert process.returncode != 0
     assert "process 1 of the run ended with -9" in errors
     assert (tmp_path / "output").read_text().count("update 0 of 4") == 1  # rank 0 alone prints
-    assert result(tmp_path / "run")["status"] == "KILLED"  # the first process ends itself
+    # It ends itself, or an operation with the other one fails before.
+    assert result(tmp_path / "run")["status"] in ("KILLED", "FAILED")
     assert_resumes(tmp_path / "run", whole)
 
 
