@@ -49,7 +49,8 @@ class Place:
     def train(self, name: str, kind: str = "ppo", **flags) -> Path:
         script = {"ppo": train_ppo, "hnppo": train_hnppo}[kind]
         if kind == "ppo":
-            flags = {"mean_gain": 4.0, "lr": 1e-9} | flags
+            new = {} if "pretrained" in flags else {"mean_gain": 4.0}
+            flags = {"lr": 1e-9} | new | flags
         self.patch.setenv("RUN_DIR", str(self.root / name))
         script.main(script.Config(**(SMALL | flags)))
         return self.root / name
