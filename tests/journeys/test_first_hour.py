@@ -115,13 +115,15 @@ def test_demo_changes_no_committed_file_and_shows_its_run(clone: Project) -> Non
     assert f"| {run.name[:8]} |" in printed.stdout
     page = clone.root / "runs_local.md"
     assert str(page) in printed.stdout
-    assert f"[{run.name[:8]}](runs_local/door_runs.md#{run.name[:8]})" in page.read_text()
+    # A study with very many runs has a page for each operation.
+    link = rf"door_runs(/hnppo-train)?\.md#{run.name[:8]}\)"
+    assert re.search(rf"\[{run.name[:8]}\]\(runs_local/{link}", page.read_text())
     # The figure in which it stands beside the committed runs is another one than theirs.
     figures = [path.name for path in (clone.root / "runs_local").rglob("*.svg")]
     assert figures == ["train_hnppo.svg"]
     shown = (clone.root / "runs_local/door.md").read_text()
     assert "(door/figures/train_hnppo.svg)" in shown
-    assert f"[{run.name[:8]}](door_runs.md#{run.name[:8]}) *local*" in shown
+    assert re.search(rf"\[{run.name[:8]}\]\({link} \*local\*", shown)
     assert "(../experiments/door/figures/train_ppo.svg)" in shown
 
 
@@ -136,7 +138,7 @@ def test_neither_sync_and_render_nor_redrawing_changes_a_committed_file(clone: P
     run = clone.finished("train")
     clone.good("catalog export && catalog render")
     changed = clone.good("git status --porcelain").split()[1::2]
-    assert set(changed) == {
+    assert set(changed) - {"catalog/door_runs/hnppo-train.md"} == {
         "runs_catalog.md",
         "catalog/door.md",
         "catalog/door_runs.md",
