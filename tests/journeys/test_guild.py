@@ -47,7 +47,7 @@ def test_flags_come_with_type_default_choices_and_help(project: Project) -> None
         ("guild run hnppo:train task=gate -y", ("task",)),
         ("guild run hnppo:train lr=-1 -y", ("--lr", "-1", "(0, 1]")),
         ("guild run hnppo:train lr=fast -y", ("lr", "fast")),
-        ("guild run ppo:train value-loss=huber -y", ("value-loss",)),
+        ("guild run ppo:train value-loss=huber -y", ("Unsupported value", "value-loss")),
         ("guild run ppo:train learning=1 -y", ("learning",)),
         ("guild run ppo:train pretrained=/nowhere -y", ("/nowhere",)),
         ("guild run ppo:train network-size=wide -y", ("--network-size", "wide")),

@@ -198,6 +198,11 @@ def objectives(runs: Sequence[RunRecord], name: str) -> list[dict[str, Any]]:
     ]
 
 
+def shares(runs: Sequence[RunRecord], name: str) -> list[dict[str, Any]]:
+    """Return a number of runs that is a share as rates, which are shown in percent; see :func:`objectives`."""
+    return [{**number, "kind": "rate"} for number in objectives(runs, name)]
+
+
 def mean_objectives(groups: Iterable[Sequence[RunRecord]], name: str) -> list[dict[str, Any]]:
     """Return the mean of a number over each group of runs, in the form of objectives.
 

@@ -53,13 +53,10 @@ def measured(data: PageData, operation: str, metric: str = "", unit: str = "", *
     setting = setting or matrices.pooled(data, operation)
     if not found or setting is None:
         return "not run"
-    objectives = (
-        record_numbers.objectives(setting.finished, metric) if metric else setting.objectives
-    )
+    numbers_of = record_numbers.shares if unit == "%" else record_numbers.objectives
+    objectives = numbers_of(setting.finished, metric) if metric else setting.objectives
     if len(objectives) < len(setting.finished):
         return "not run"
-    if unit == "%":
-        objectives = [{**number, "kind": "rate"} for number in objectives]
     count = cells.count(setting)
     seeds = "1 run" if count == "1" else f"{count} seeds" if count.isdigit() else count
     return f"{cells.mean_text(objectives)} {cells.interval(objectives)} ({seeds})".replace(

@@ -223,7 +223,7 @@ def pooled(data: PageData, operation: str) -> Setting | None:
 def _mean_share(setting: Setting | None, name: str) -> str:
     """Return the mean of a share over the runs of a setting, in percent; "" unless all have it."""
     runs = setting.finished if setting else ()
-    found = [{**number, "kind": "rate"} for number in record_numbers.objectives(runs, name)]
+    found = record_numbers.shares(runs, name)
     return _mean(found) if found and len(found) == len(runs) else ""
 
 

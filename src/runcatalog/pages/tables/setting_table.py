@@ -371,7 +371,11 @@ def _with_report(
     visible = [i for i, row in enumerate(rows) if not row.folded]
     if report is None or not visible:
         return rows
-    declared = [i for i in visible if i < len(grouped) and _is_as_declared(data, grouped[i])]
+    declared = [
+        i
+        for i in visible
+        if i < len(grouped) and settings.is_as_declared(data, grouped[i].members[0])
+    ]
     first = (declared or visible)[0]
     added = {
         REPORTED: cells.report(report),
@@ -379,10 +383,6 @@ def _with_report(
     }
     with_report = replace(rows[first], cells={**rows[first].cells, **added})
     return [*rows[:first], with_report, *rows[first + 1 :]]
-
-
-def _is_as_declared(data: PageData, setting: Setting) -> bool:
-    return all(settings.is_as_declared(data, run) for run in setting.members)
 
 
 def as_markdown(rows: Sequence[Row], titles: Mapping[str, str] | None = None) -> str:

@@ -54,7 +54,7 @@ def untracked(project: Path) -> list[str]:
     Raises:
         OSError: Git fails.
     """
-    return _names(checked_git(_UNTRACKED, project))
+    return _names(git(_UNTRACKED, project, check=True))
 
 
 def _names(listing: bytes) -> list[str]:
@@ -66,6 +66,8 @@ def git(
     project: Path,
     environment: Mapping[str, str] | None = None,
     given: bytes = b"",
+    *,
+    check: bool = False,
 ) -> bytes:
     """Return the output of a git command; b"" if it fails.
 
@@ -74,25 +76,15 @@ def git(
         project: Working directory.
         environment: Environment variables in addition to this process's.
         given: Standard input.
-    """
-    return git_or_none(arguments, project, environment, given) or b""
-
-
-def checked_git(
-    arguments: Sequence[str],
-    project: Path,
-    environment: Mapping[str, str] | None = None,
-    given: bytes = b"",
-) -> bytes:
-    """Return the output of a git command as :func:`git`.
+        check: Whether a failure is an error.
 
     Raises:
-        OSError: It fails.
+        OSError: It fails, with `check`.
     """
     output = git_or_none(arguments, project, environment, given)
-    if output is None:
+    if check and output is None:
         raise OSError(f"git {arguments[0]} failed")
-    return output
+    return output or b""
 
 
 def git_or_none(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
-from runcatalog.record.provenance.git import NOT_CODE, checked_git, untracked
+from runcatalog.record.provenance.git import NOT_CODE, git, untracked
 from runcatalog.record.provenance.redact import Redactor
 
 NAME = "dirty.patch"
@@ -89,7 +89,7 @@ def _changes(project: Path, new: list[str]) -> Iterator[tuple[str, bytes]]:
         index, objects = Path(folder) / "index", Path(folder) / "objects"
         objects.mkdir()
         asked = ["rev-parse", "--git-path", "index", "--git-path", "objects"]
-        lines = checked_git(asked, project).decode().splitlines()
+        lines = git(asked, project, check=True).decode().splitlines()
         known_index, known_objects = (os.path.join(project, line) for line in lines)
         shutil.copyfile(known_index, index)
         # New files are added to a copy of the index, so that nothing is written to the repository.
@@ -101,11 +101,11 @@ def _changes(project: Path, new: list[str]) -> Iterator[tuple[str, bytes]]:
         if new:
             add = ["--literal-pathspecs", "add", "--intent-to-add", "--pathspec-from-file=-"]
             given = "\0".join(new).encode("utf-8", "surrogateescape")
-            checked_git([*add, "--pathspec-file-nul"], project, separate, given)
+            git([*add, "--pathspec-file-nul"], project, separate, given, check=True)
         # The form that `git apply` accepts, independent of the user's configuration.
         plain = ["--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--no-relative"]
         plain += ["--binary", "--full-index", "--src-prefix=a/", "--dst-prefix=b/"]
-        text = checked_git(["diff", *plain, "HEAD", "--", ".", *NOT_CODE], project, separate)
+        text = git(["diff", *plain, "HEAD", "--", ".", *NOT_CODE], project, separate, check=True)
     for part in re.split(rb"^(?=diff --git )", text, flags=re.MULTILINE):
         if part:
             # Without renames both names are equal: "a/NAME b/NAME", in quotes if necessary.
