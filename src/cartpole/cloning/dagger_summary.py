@@ -212,8 +212,5 @@ def _median(costs: np.ndarray, broken: np.ndarray) -> str:
 
 def _medians(samples: np.ndarray) -> np.ndarray:
     """Return the median of each sample [n, ...] without its NaNs, of those that have another value."""
-    ordered = np.sort(samples.reshape(len(samples), -1), axis=1)  # NaNs last
-    counts = (~np.isnan(ordered)).sum(1)
-    ordered, counts = ordered[counts > 0], counts[counts > 0]
-    middle = np.stack([(counts - 1) // 2, counts // 2], axis=1)
-    return np.take_along_axis(ordered, middle, 1).mean(1)
+    values = samples.reshape(len(samples), -1)
+    return np.nanmedian(values[~np.isnan(values).all(axis=1)], axis=1)
