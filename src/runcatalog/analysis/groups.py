@@ -153,6 +153,23 @@ def compared(run: RunRecord) -> dict[str, values.Scalar]:
     return {n: v for n, v in sorted(run.flags.items()) if n not in NOT_OF_SETTING}
 
 
+def name_of(run: RunRecord, names: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the first name whose flags have their values in the run; "" without one.
+
+    Args:
+        run: The run.
+        names: Values by flag, by the name of the setting that they make; None for a flag that the run lacks.
+    """
+    return next(
+        (
+            name
+            for name, flags in names.items()
+            if all(run.flags.get(flag) == value for flag, value in flags.items())
+        ),
+        "",
+    )
+
+
 def order(record: RunRecord) -> tuple[int, int, str]:
     """Sort key: start time, then seed, then id."""
     return record.started or 0, record.seed or 0, record.run

@@ -34,7 +34,7 @@ class SeedPoints:
         numbers: Names of numbers of the records (:func:`runcatalog.analysis.record_numbers.values_of`) by the title of
             their panel.
         flags: Flags whose combinations are the settings; by default all in which the runs differ.
-        names: Names of settings instead of their flags, such as {"adv-estimator=gae, filter=0.25": "StarPO-S"}.
+        names: Names of settings instead of their flags, such as {"StarPO-S": {"adv-estimator": "gae", "filter": 0.25}}.
         label: Label of the horizontal axis, with its unit.
         references: Vertical lines by name: a value, or the name of a metric in the runs' results ("chance").
     """
@@ -42,7 +42,7 @@ class SeedPoints:
     runs: Sequence[RunRecord]
     numbers: Mapping[str, str]
     flags: Sequence[str] | None = None
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     label: str = ""
     references: Mapping[str, float | str] = field(default_factory=dict)
 
@@ -52,7 +52,7 @@ class SeedPoints:
         grouped = groups.groups(finished, self.flags)
         titles = labels.points([group.point for group in grouped])
         return [
-            (self.names.get(title, title), list(group.trials))
+            (groups.name_of(group.trials[0], self.names) or title, list(group.trials))
             for title, group in zip(titles, grouped, strict=True)
         ]
 

@@ -119,9 +119,9 @@ def computed(value: object) -> str:
     return escape(text)
 
 
-def words(name: str) -> str:
+def words(name: str, limit: int = 60) -> str:
     """Return a metric's name as words: opening_rate → opening rate."""
-    return escape(name.replace("_", " ").strip(), 60)
+    return escape(name.replace("_", " ").strip(), limit)
 
 
 def table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

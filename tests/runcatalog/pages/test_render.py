@@ -210,6 +210,11 @@ def test_a_wrong_template_is_named(project, template, words):
         ('{{ figure("loss", ["toy:train"], "lss") }}', "has a metric lss, did you mean loss?"),
         ('{{ figure("loss", ["toy:train"], "loss", flags=["lrr"]) }}', "has a flag lrr"),
         ('{{ seed_points("p", ["toy:train"], {"x": 1}, where={"lrr": 1}) }}', "has a flag lrr"),
+        (
+            '{{ seed_points("p", ["toy:train"], {"x": 1}, names={"a": {"lrr": 1}}) }}',
+            "has a flag lrr",
+        ),
+        ('{{ table(["toy:train"], names={"a": {"lrr": 1}}) }}', "has a flag lrr"),
     ],
 )
 def test_a_name_that_no_run_has_is_an_error_of_the_template(project, make, template, words):
@@ -429,6 +434,26 @@ def test_the_last_of_many_settings_are_shown_and_the_others_folded(project, make
     assert earlier.startswith("<summary>11 earlier rows</summary>\n\n|")
     assert len(rows(shown, "sweep")) == 1
     assert "what the source says" in rows(shown, "train")[0]
+
+
+def test_settings_with_a_name_come_first_in_the_order_of_the_names_and_are_not_folded(
+    project, make
+):
+    (project.experiments / "toy" / "catalog.md.j2").write_text(
+        '{{ table(["toy:train"], names={"large": {"lr": 20}, "small": {"lr": 1}, "late": {"clip": 2, "lr": 9}}) }}'
+    )
+    runs = [make(i, value=0.5, lr=i) for i in range(1, 24)]
+    runs[8:9] = [make(30 + c, value=0.5, flags={"lr": 9, "clip": 2, "critic": c}) for c in (1, 2)]
+    text = render.Catalog(project, runs).pages["catalog/toy.md"]
+    shown, earlier = text.split("## Other operations")[0].split("<details>")
+    first = [line.split(" | ")[0] for line in shown.split("--- |\n")[1].splitlines()[:4]]
+    assert first == ["| large", "| small", "| late critic 1, lr 9", "| late critic 2, lr 9"]
+    assert [line[0] for line in rows(shown, "train")] == [
+        f"train lr {n}" for n in (*range(15, 20), 21, 22, 23)
+    ]
+    assert [line[0] for line in rows(earlier, "train")] == [
+        f"train lr {n}" for n in (*range(2, 9), *range(10, 15))
+    ]
 
 
 def test_the_entry_of_a_run_has_what_its_row_leaves_out(project, make):

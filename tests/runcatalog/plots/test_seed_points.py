@@ -47,7 +47,7 @@ def test_a_point_for_every_seed_lies_at_its_value_and_the_mean_between(percents)
 def test_the_best_setting_is_on_top_and_unfinished_runs_are_left_out():
     runs = [run(i, 0.2 + 0.1 * i, lr=0.1 if i % 2 else 0.2) for i in range(4)]
     runs.append(run(9, 0.9, "FAILED", lr=0.3))
-    rows = SeedPoints(runs, {"all": "objective"}, names={"0.1": "small"}).rows()
+    rows = SeedPoints(runs, {"all": "objective"}, names={"small": {"lr": 0.1}}).rows()
     assert [(name, len(members)) for name, members in rows] == [("small", 2), ("0.2", 2)]
 
 

@@ -60,6 +60,7 @@ def rows(
     flags: Sequence[str] | None = None,
     reused: Mapping[str, str] | None = None,
     hidden: Mapping[str, Sequence[Any]] | None = None,
+    names: Mapping[str, Mapping[str, Any]] | None = None,
     summary: bool = True,
 ) -> list[Row]:
     """Return the rows of a table, a row for each setting; searches have a table of their own.
@@ -70,9 +71,20 @@ def rows(
         flags: Flags to show with the names; by default all in which the settings of an operation differ.
         reused: Series by operation, for operations whose run is reused from that series.
         hidden: Values by flag that are not shown.
+        names: Names of settings instead of their flags, as for :func:`runcatalog.analysis.groups.name_of`. Settings
+            with a name come first, in the order of the names, and are not folded.
         summary: Whether the outcome has the sentence of a script beside its value.
     """
-    grouped = {name: settings.settings(data, name) for name in operations}
+    names = names or {}
+    places = {name: place for place, name in enumerate(names)}
+
+    def name_of(setting: Setting) -> str:
+        return groups.name_of(setting.members[0], names)
+
+    def place(setting: Setting) -> int:
+        return places.get(name_of(setting), len(places))
+
+    grouped = {name: sorted(settings.settings(data, name), key=place) for name in operations}
     done = [s for each in grouped.values() for s in each]
     variants = _varying_variants(done)
     shared = _fixed(done) if flags is None else {}
@@ -83,15 +95,24 @@ def rows(
         shown = settings.varying(single) if flags is None else flags
         left_out = shared | usual(grouped[operation], flags) | (hidden or {})
         new = [_row(data, s, name, shown, left_out, variants, summary) for s in grouped[operation]]
-        new = _distinct(new, grouped[operation], name, shown, left_out)
+        titles = [
+            markdown.escape(title) if (title := name_of(setting)) else name
+            for setting in grouped[operation]
+        ]
+        new = [
+            replace(row, cells={**row.cells, SETTING: title}) if title != name else row
+            for row, title in zip(new, titles, strict=True)
+        ]
+        new = _distinct(new, grouped[operation], titles, shown, left_out)
         new += [_empty_batch(data, head, name) for head in _without_trials(data, operation)]
         if reused and operation in reused:
             note = f"reused from {markdown.escape(reused[operation])}"
             new = [replace(row, cells={**row.cells, OUTCOME: note}) for row in new]
         if not new and not settings.search_heads(data, operation):
             new = [missing_row(data, operation, name)]
-        earlier = len(new) - SHOWN
-        new = [replace(row, folded=i < earlier) for i, row in enumerate(new)]
+        first = sum(map(bool, map(name_of, grouped[operation])))
+        earlier = range(first, first + len(new) - SHOWN)
+        new = [replace(row, folded=i in earlier) for i, row in enumerate(new)]
         table += _with_report(new, data, operation, grouped[operation])
     return table
 
@@ -134,7 +155,7 @@ def _row(
 def _distinct(
     new: Sequence[Row],
     grouped: Sequence[Setting],
-    name: str,
+    titles: Sequence[str],
     shown: Sequence[str],
     hidden: Mapping[str, Sequence[Any]],
 ) -> list[Row]:
@@ -147,7 +168,7 @@ def _distinct(
         if len(same) < 2:
             continue
         first = settings.varying([grouped[i].members[0] for i in same])
-        texts = [setting_cell(grouped[i], name, shown, hidden, first) for i in same]
+        texts = [setting_cell(grouped[i], titles[i], shown, hidden, first) for i in same]
         for i, text in zip(same, texts, strict=True):
             members = grouped[i].members
             parents = list(dict.fromkeys(parent for m in members for parent in m.parents[:1]))
@@ -156,7 +177,7 @@ def _distinct(
             else:
                 origin = f" from {', '.join(parent[:8] for parent in parents[:2])}"
                 room = _WIDEST - len(origin)
-                cell = setting_cell(grouped[i], name, shown, hidden, first, room) + origin
+                cell = setting_cell(grouped[i], titles[i], shown, hidden, first, room) + origin
             named[i] = replace(new[i], cells={**new[i].cells, SETTING: cell})
     return named
 
