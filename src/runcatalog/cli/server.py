@@ -21,7 +21,9 @@ def server(options: argparse.Namespace) -> int:
         import flask_wtf  # noqa: F401
         import psycopg  # noqa: F401
     except ImportError as error:
-        raise CatalogError(f"{error}: pip install 'runcatalog[server]'") from None
+        raise CatalogError(
+            f"{error}: install runcatalog with its extra `server` (docs/server.md)"
+        ) from None
     from runcatalog.server.folder import Folder, default_folder
 
     options.act(Folder(options.folder or default_folder()), options)

@@ -48,7 +48,7 @@ def security(settings: Settings, name: str) -> Any:
         from distributed.security import Security
     except ImportError:
         raise UserError(
-            "Dask.distributed is not installed: pip install 'runcatalog[cluster]'"
+            "Dask.distributed is not installed: install runcatalog with its extra `cluster` (docs/cluster.md)"
         ) from None
     roles = ("client", "worker", "scheduler")
     own = {f"tls_{role}_cert": certificate for role in roles}

@@ -70,7 +70,7 @@ def read_all(folder: Path) -> list[RunRecord]:
     """Read the records below a folder, in the order of their paths.
 
     Raises:
-        CatalogError: A record is broken, or two are of the same run.
+        CatalogError: A record is broken, its file has the name of another run, or two are of the same run.
     """
     path_of_run: dict[str, Path] = {}
     records = []
@@ -78,6 +78,8 @@ def read_all(folder: Path) -> list[RunRecord]:
         record = read(path)
         if record.run in path_of_run:
             raise CatalogError(f"{path}: run {record.id8} is in {path_of_run[record.run]} too")
+        if path.stem not in (record.id8, record.run[:16]):
+            raise CatalogError(f"{path}: has run {record.id8}; its name would be {record.id8}.json")
         path_of_run[record.run] = path
         records.append(record)
     return records

@@ -284,11 +284,14 @@ class Catalog:
         """
         from runcatalog.plots.landscapes import Landscape
 
-        for head in reversed(self.data.heads(operation)):
+        heads = [h for h in self.data.heads(operation) if (h.batch or h.run).startswith(batch)]
+        if self.data.heads(operation) and not heads:
+            raise CatalogError(f"landscape {name!r}: no run of {operation} begins with {batch!r}")
+        for head in reversed(heads):
             own = None if head.batch else head
             trials = [searches.as_searched(own, t) for t in self.data.members(head)]
             has_result = any(t.status == FINISHED and t.objective for t in trials)
-            if has_result and groups.varying(trials) and (head.batch or head.run).startswith(batch):
+            if has_result and groups.varying(trials):
                 id8 = (head.batch or head.run)[:8]
                 named = (*(more.get("parameters") or ()), *(more.get("pair") or ()))
                 _check_flags(f"landscape {name!r}", operation, named, trials)

@@ -92,7 +92,9 @@ def connect(folder: Folder, database: str = NAME, role: str = NAME) -> psycopg.C
     try:
         import psycopg
     except ImportError as error:
-        raise UserError(f"{error}: pip install 'runcatalog[server]'") from None
+        raise UserError(
+            f"{error}: install runcatalog with its extra `server` (docs/server.md)"
+        ) from None
     try:
         return psycopg.connect(
             host=str(_sockets(folder)), user=role, dbname=database, password=folder.password(role),

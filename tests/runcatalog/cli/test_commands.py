@@ -185,7 +185,7 @@ def test_a_missing_driver_of_postgresql_is_one_line_of_advice(shell, tmp_path):
     assert text.startswith("catalog: MLflow cannot be used: ")
     assert text.endswith("is missing: pip install 'psycopg[binary]'\n")
     assert text.count("\n") == 1
-    advice = "catalog: No module named psycopg: pip install 'runcatalog[server]'\n"
+    advice = "catalog: No module named psycopg: install runcatalog with its extra `server` (docs/server.md)\n"
     assert shell.catalog("server status", code=1) == advice
 
 

@@ -269,6 +269,16 @@ def test_two_runs_with_the_same_eight_digits(tmp_path, make):
     assert record_files.write_all(runs, tmp_path) == (2, 0)
 
 
+def test_a_file_with_the_name_of_another_run_is_an_error(tmp_path, make):
+    """It would not be found by its run's id, and the next export would write the run a second time."""
+    record_files.write_all([make(1)], tmp_path)
+    (tmp_path / "toy" / "00000001.json").rename(tmp_path / "toy" / "00000002.json")
+    with pytest.raises(
+        CatalogError, match=r"00000002\.json: has run 00000001; its name would be 00000001\.json"
+    ):
+        record_files.read_all(tmp_path)
+
+
 def test_a_run_whose_study_was_renamed_is_in_the_new_folder_alone(tmp_path, make):
     runs = [make(1, study="old"), make(2, study="old"), make(3, run="00000001" + "f" * 24)]
     record_files.write_all(runs, tmp_path)
