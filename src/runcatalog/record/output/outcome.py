@@ -148,7 +148,14 @@ def interval_text(objective: Mapping[str, Any], low: float, high: float) -> str:
 
 
 def _own_interval(objective: Mapping[str, Any], outcomes: Mapping[str, LevelOutcomes]) -> str:
-    """Return the 95 % interval of a counted rate; "" for any other number."""
+    """Return the 95 % interval that the objective states, or that of a counted rate; "" for any other number."""
+    stated = objective.get("interval")
+    if (
+        isinstance(stated, list | tuple)
+        and len(stated) == 2
+        and all(map(numbers.is_finite, stated))
+    ):
+        return interval_text(objective, *stated)
     value = float(objective["value"])
     sides = [{**objective, "outcomes": outcomes}]
     games = independent_games(sides) if math.isfinite(value) else 0

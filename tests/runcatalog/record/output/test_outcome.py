@@ -53,6 +53,22 @@ def test_an_interval_of_less_than_two_per_cent_contains_its_rate(successes, inte
     assert interval in outcome.sentence({"objective": objective})
 
 
+@pytest.mark.parametrize(
+    ("kind", "interval", "text"),
+    [
+        ("rate", [0.4, 0.8], " [40, 80]"),
+        ("mean", [-2, 3.5], " [−2, 3.5]"),
+        ("rate", ["low", 1], " [40, 60]"),
+        ("rate", [0.4], " [40, 60]"),
+        ("mean", None, ""),
+    ],
+)
+def test_the_interval_that_a_script_states_is_shown(kind, interval, text):
+    objective = {"name": "score", "kind": kind, "value": 0.5, "interval": interval, "count": 100}
+    shown = outcome.sentence({"objective": objective})
+    assert shown.endswith(f"score{text}" if kind == "rate" else f"score 0.5{text}")
+
+
 @pytest.mark.parametrize("variant", [["a"], "a", None])
 def test_a_variant_that_is_no_mapping_is_left_out(variant):
     result = {"objective": {"name": "loss", "value": 2.0}, "variant": variant}
