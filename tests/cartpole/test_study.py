@@ -280,6 +280,12 @@ def test_points_are_compared_with_the_same_algorithm_at_the_sources_values():
         for lr, gamma in (("0.001", "0.9"), ("0.002", "0.9"), ("0.002", "0.99"))
     }
     assert of(algo="rloo", normalise_returns="no yes") == {"rloo normalised": "rloo"}
+    assert of(algo="rloo rloo_step", normalise_returns="no yes") == {
+        "rloo normalised": "rloo",
+        "rloo_step": "rloo",
+        "rloo_step normalised": "rloo_step",
+    }
+    assert of(algo="rloo_step value") == {}
 
 
 def test_the_division_has_the_least_time_and_stays_that_of_the_start(tmp_path):

@@ -59,7 +59,10 @@ def configurations(config: GridConfig) -> dict[str, PolicyGradientConfig]:
 
 
 def references(points: Mapping[str, PolicyGradientConfig]) -> dict[str, str]:
-    """Return, for every point that has one, the point of the same algorithm with the source's values of all flags."""
+    """Return, for every point that has one, the point of the same algorithm with the source's values of all flags.
+
+    RLOO over time steps, the source's formula, with these values is compared with RLOO over episodes, its code.
+    """
     source = {field.name: field.default for field in fields(PolicyGradientConfig)}
     varied = [name for name in DIMENSIONS if name != "algo"]
     at_source = {
@@ -67,11 +70,14 @@ def references(points: Mapping[str, PolicyGradientConfig]) -> dict[str, str]:
         for name, point in points.items()
         if all(getattr(point, flag) == source[flag] for flag in varied)
     }
-    return {
+    found = {
         name: at_source[point.algo]
         for name, point in points.items()
         if at_source.get(point.algo, name) != name
     }
+    if at_source.keys() >= {"rloo", "rloo_step"}:
+        found[at_source["rloo_step"]] = at_source["rloo"]
+    return found
 
 
 def _values(name: str, text: str) -> list[str]:
