@@ -158,7 +158,8 @@ class Site:
         names = {"title": html.escape(self.title), "generator": _MARK}
         if linked:
             names["styles"] = "\n".join(f'<link rel="stylesheet" href="{name}">' for name in STYLES)
-            scripts = (*SCRIPTS, "data/index.js")
+            # The version first: an index that is written between the two is loaded once more, not missed.
+            scripts = (*SCRIPTS, "data/version.js", "data/index.js")
             names["scripts"] = "\n".join(f'<script src="{name}"></script>' for name in scripts)
         else:
             styles = (_asset(name) for name in STYLES)

@@ -191,6 +191,14 @@ def test_a_watched_page_shows_a_run_of_this_machine_as_it_ends(browser, shell, r
     assert "of 3 runs" in shell.catalog("site")
 
 
+def test_what_changes_before_the_first_look_is_shown(browser, site_of, records):
+    page = browser.open(site_of(records[1:], watched=3), "#/runs")
+    assert page.locator("#note").inner_text().startswith("2 of 2")
+    site_of(records, watched=3)
+    text = "document.getElementById('note')?.textContent"
+    page.wait_for_function(f"{text}.startsWith('3 of 3')", timeout=60_000)
+
+
 def test_a_selection_stays_with_its_runs_when_an_older_one_arrives(browser, site_of, records):
     page = browser.open(site_of(records[1:], watched=0.2), "#/runs")
     chosen = page.get_by_role("checkbox", name="Compare 00000002")
