@@ -18,7 +18,8 @@ def with_placeholders(text: str, paths: Mapping[str, str]) -> str:
         paths: {path: placeholder}.
     """
     for path in sorted(paths, key=len, reverse=True):
-        text = re.sub(rf"{re.escape(path)}(?=$|[/:,;'\" ])", paths[path], text)
+        # Not the end of another path: /mnt/lab is not in /lab.
+        text = re.sub(rf"(?<![\w.~-]){re.escape(path)}(?=$|[/:,;'\" ])", paths[path], text)
     return text
 
 

@@ -51,3 +51,13 @@ def test_words_of_a_command_are_translated_in_both_directions():
     assert sent == f"--a {paths.RUN}/x:{paths.PROJECT} /anna/runs/12"
     there = {paths.RUN: "/s/run", paths.PROJECT: "/s/project"}
     assert paths.with_paths(sent, there) == "--a /s/run/x:/s/project /anna/runs/12"
+
+
+def test_the_end_of_another_path_is_not_translated():
+    here = {"/lab": paths.PROJECT}
+    sent = paths.with_placeholders(
+        "data=/mnt/lab/set1 out=/lab/x url=file:///lab/y ../lab", here
+    )
+    assert sent == (
+        f"data=/mnt/lab/set1 out={paths.PROJECT}/x url=file://{paths.PROJECT}/y ../lab"
+    )
