@@ -125,7 +125,7 @@ def _settings(path: Path, name: str, entry: Any) -> Settings:
         )
     if not isinstance(entry.get("tls"), str):
         raise UserError(f"{where}: tls must be the folder of the certificates")
-    certificate = entry.get("certificate", getpass.getuser())
+    certificate = entry["certificate"] if "certificate" in entry else _user(where)
     if not isinstance(certificate, str) or not NAME.fullmatch(certificate):
         raise UserError(f"{where}: certificate must be a name, not {certificate!r}")
     variables = entry.get("variables", [])
@@ -153,6 +153,16 @@ def _settings(path: Path, name: str, entry: Any) -> Settings:
         file=path,
         **{key: float(value) for key, value in seconds.items()},
     )
+
+
+def _user(where: str) -> str:
+    """Return the user's name, which a container may lack."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # OSError from Python 3.13 on
+        raise UserError(
+            f"{where}: this user has no name on this machine: certificate must name the submitter's certificate"
+        ) from None
 
 
 def _folder(file: Path, where: str, text: str) -> Path:

@@ -64,6 +64,18 @@ def test_a_wrong_entry_is_a_one_line_error(tmp_path, text, words):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("error", [KeyError, OSError])  # of Python up to 3.12, and later
+def test_a_user_without_a_name_needs_the_name_of_a_certificate(tmp_path, monkeypatch, error):
+    def getuser():
+        raise error("no such user")
+
+    monkeypatch.setattr(engines.getpass, "getuser", getuser)
+    named = settings(tmp_path, f"lab: {GOOD}, certificate: anna}}")
+    assert named.certificate == "anna"
+    with pytest.raises(UserError, match="certificate must name the submitter's certificate"):
+        settings(tmp_path, f"lab: {GOOD}}}")
+
+
 def test_a_missing_file_is_a_one_line_error(tmp_path):
     with pytest.raises(UserError, match=r"engines.yml is missing; docs/cluster.md"):
         engines.read(tmp_path, "lab")
