@@ -114,6 +114,22 @@ def test_a_users_runs_are_delivered_by_sync(group, ada):
     assert "no differences" in shell.inside("verify")
 
 
+def test_a_run_that_was_sent_twice_stops_no_users_sync(group, ada, bob):
+    shell = group.project("twice", ada)
+    directory = group.record(shell, "first")
+    shell.inside("sync")
+    run = json.loads((directory / "journal" / "run.json").read_text())["id"]
+    tag = {"run_id": new_run(group, ada, "toy"), "key": "run_id", "value": run}
+    assert group.ask(ada, "POST", "runs/set-tag", tag)[0] == 200
+    for user in (bob, ada, bob, ada):  # the first may not change it, no one may delete it
+        group.project("others" if user is bob else "twice", user).inside("sync")
+    group.record(shell, "second")
+    shell.inside("sync")
+    assert "no differences" in shell.inside("verify")
+    query = "SELECT COUNT(*) FROM tags WHERE key = 'run_id' AND value = %s"
+    assert group.rows(query, run) == [(1,)]
+
+
 def test_a_wrong_password_is_refused_by_every_process_and_loses_nothing(group, ada):
     wrong = (ada[0], ada[1][:-1])
     for user, status in [(ada, 200), (wrong, 401), (("eve", ada[1]), 401)] * 6:

@@ -1,5 +1,8 @@
 """Reading the index of an MLflow's runs changes nothing in it."""
 
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
+
 from runcatalog.store.client import Store
 from runcatalog.store.run_index import RunIndex
 from runcatalog.sync.imports import put_records
@@ -14,6 +17,24 @@ def test_an_index_deletes_nothing_by_itself(tmp_path, make):
     assert len(store.runs()) == 2
     index.remove_duplicates()
     assert [run.id for run in store.runs()] == [first]
+
+
+def test_a_run_that_the_user_may_not_delete_is_left_to_the_admin(tmp_path, make, monkeypatch):
+    def refuse(run_id):
+        raise MlflowException("Permission denied", PERMISSION_DENIED)
+
+    store = Store(f"sqlite:///{tmp_path}/mlflow.db")
+    first = store.write(make(1, value=0.5))
+    store.client.create_run(store.experiment("toy"), 1, {"run_id": make(1).run})
+    with monkeypatch.context() as user:
+        user.setattr(store.client, "delete_run", refuse)
+        index = RunIndex(store)
+        index.remove_duplicates()
+        index.tidy()
+        assert [run.id for run in store.runs()] == [first]
+        assert len(store.client.search_runs([store.experiment("toy")])) == 2
+    RunIndex(store).tidy()
+    assert len(store.client.search_runs([store.experiment("toy")])) == 1
 
 
 def test_a_run_that_was_forgotten_is_not_in_the_index(tmp_path, make):
