@@ -69,7 +69,7 @@ def restore(folder: Folder, path: Path) -> str:
     A server that runs is stopped meanwhile. What is replaced is removed only when the backup has been read.
 
     Raises:
-        UserError: The file is no backup, or damaged.
+        UserError: The file is no backup, or damaged, or somebody uses the database.
     """
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
@@ -81,7 +81,12 @@ def restore(folder: Folder, path: Path) -> str:
             _unpack(path, work)
             postgresql.load(folder, work / _DUMP)
             ran = processes.stop_mlflow(folder)
-            postgresql.swap(folder)
+            try:
+                postgresql.swap(folder)
+            except UserError:
+                if ran:
+                    processes.launch(folder, settings)
+                raise
             folder.artifacts.rename(work / "old")
             (work / _ARTIFACTS).rename(folder.artifacts)
             folder.artifacts.chmod(0o700)

@@ -126,9 +126,21 @@ def load(folder: Folder, path: Path) -> None:
 
 
 def swap(folder: Folder) -> None:
-    """Replace the database, which nobody may use now, by the loaded one."""
+    """Replace the database by the loaded one.
+
+    Raises:
+        UserError: Somebody uses it, such as a backup; nothing is replaced.
+    """
+    from psycopg.errors import ObjectInUse
+
     with connect(folder, "postgres") as connection:
-        connection.execute(f"ALTER DATABASE {NAME} RENAME TO {_OLD}")
+        try:
+            connection.execute(f"ALTER DATABASE {NAME} RENAME TO {_OLD}")
+        except ObjectInUse:
+            connection.execute(f"DROP DATABASE {_NEW}")
+            raise UserError(
+                "nothing is restored: another program uses the database, such as a backup"
+            ) from None
         connection.execute(f"ALTER DATABASE {_NEW} RENAME TO {NAME}")
         connection.execute(f"DROP DATABASE {_OLD}")
 

@@ -14,6 +14,7 @@ import urllib.request
 import pytest
 
 from runcatalog.record.journal.metrics import read_points
+from runcatalog.server import postgresql
 from runcatalog.server.processes import running
 
 OPEN = ("/health", "/version", "/favicon.ico", "/static-files", "/server-info")
@@ -277,6 +278,16 @@ def test_a_backup_restores_everything_and_a_stop_loses_nothing(group, ada):
     assert group.uri in group.catalog("status")
     shell.inside("verify", code=1)
     assert "no differences" in shell.inside("verify --repair")
+
+
+def test_a_database_that_is_in_use_is_not_restored_and_the_server_goes_on(group, ada):
+    file = group.root / "in-use.tar"
+    group.catalog(f"backup {file}")
+    with postgresql.connect(group.folder):
+        printed = group.catalog(f"restore {file}", code=1)
+    assert "nothing is restored: another program uses the database" in printed
+    assert "Traceback" not in printed
+    assert experiment(group, ada, "toy")
 
 
 @pytest.mark.parametrize(
