@@ -342,15 +342,13 @@ class Proxy:
         ]
         found = {p for pattern in patterns for p in self._project.glob(pattern) if p.is_file()}
         found_names = [path.relative_to(self._project).as_posix() for path in sorted(found)]
-        marker = folder / "project"
-        marker.mkdir()
-        (marker / "guild.yml").touch()
         prefix = f"project/{self._project.name or 'project'}"
-        yield (
-            prefix,
-            self._project if "guild.yml" in found_names else marker,
-            found_names or ["guild.yml"],
-        )
+        yield prefix, self._project, found_names
+        if "guild.yml" not in found_names:  # by which a run finds its project
+            marker = folder / "project"
+            marker.mkdir()
+            (marker / "guild.yml").touch()
+            yield prefix, marker, ["guild.yml"]
         facts = {"project": str(self._project), **git.commit_facts(self._project)}
         submitted = folder / "submitted"
         submitted.mkdir()

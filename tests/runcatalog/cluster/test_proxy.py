@@ -204,3 +204,16 @@ def test_what_was_shipped_is_not_kept_while_the_run_lasts(submitter, machine, mo
     assert submitter.run() == ENDED
     assert kept
     assert not any(kept)
+
+
+@pytest.mark.parametrize("names", [[], ["experiments/machines.yml"], ["guild.yml", "catalog.yml"]])
+def test_a_projects_files_are_shipped_with_and_without_a_guild_file(submitter, tmp_path, names):
+    project = tmp_path / "door"
+    for name in names:
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text("{}")
+    submitter._project = project
+    job = submitter._job()
+    files.unpack(job.archive, job.digest, tmp_path / "shipped")
+    shipped = files.stamps(tmp_path / "shipped/project/door")
+    assert shipped.keys() == {"guild.yml", *names}
