@@ -55,9 +55,5 @@ def test_words_of_a_command_are_translated_in_both_directions():
 
 def test_the_end_of_another_path_is_not_translated():
     here = {"/lab": paths.PROJECT}
-    sent = paths.with_placeholders(
-        "data=/mnt/lab/set1 out=/lab/x url=file:///lab/y ../lab", here
-    )
-    assert sent == (
-        f"data=/mnt/lab/set1 out={paths.PROJECT}/x url=file://{paths.PROJECT}/y ../lab"
-    )
+    sent = paths.with_placeholders("data=/mnt/lab/set1 out=/lab/x url=file:///lab/y ../lab", here)
+    assert sent == (f"data=/mnt/lab/set1 out={paths.PROJECT}/x url=file://{paths.PROJECT}/y ../lab")
