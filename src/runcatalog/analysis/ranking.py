@@ -146,8 +146,8 @@ def rank(
     """Return the groups of an operation's runs, the best first.
 
     Groups of two or more seeds are ranked by the worse end of the 95 % interval of their mean. In this interval a
-    failed run counts as the worst value of all runs. A single seed has no such interval and is ranked below
-    them, by its value.
+    failed run counts as the worst value of all runs; where the interval without it ends worse, that end counts. A
+    single seed has no such interval and is ranked below them, by its value.
 
     Args:
         reader: Source of the runs.
@@ -209,12 +209,14 @@ def _ranked(operation: str, measure: Measure, groups: list[RankedGroup], again: 
     worst = worse(all_values, default=math.nan)
     for group in scored:
         if len(group.numbers) > 1:
-            bounds = statistics.bounds(group.by_seed(worst))
-            group.rank = worse(bounds or [group.mean])
+            # Also without the failed runs: as further seeds they may make the interval narrower.
+            bounds = [statistics.bounds(group.by_seed(value)) or () for value in (worst, None)]
+            group.rank = worse([end for ends in bounds for end in ends], default=group.mean)
 
-    def key(group: RankedGroup) -> tuple[bool, float, float, str]:
+    def key(group: RankedGroup) -> tuple[bool, float, float, int, str]:
         single = math.isnan(group.rank)
-        return single, sign * (0.0 if single else group.rank), sign * group.mean, str(group.point)
+        rank = 0.0 if single else sign * group.rank
+        return single, rank, sign * group.mean, group.failed, str(group.point)
 
     empty = [group for group in groups if not group.scored]
     return Ranking(operation, measure, sorted(scored, key=key), empty, again)

@@ -87,6 +87,28 @@ def test_failed_runs_count_as_the_worst_value_and_are_shown(make):
     assert "lr=4: no value (2 runs)" in lines
 
 
+def test_a_failed_run_does_not_improve_the_rank(make):
+    """As one more seed it would narrow the interval, or end that of the counted games."""
+    few = mean_kind(
+        [
+            *seeds(make, 1, [0.9, 0.98], lr=1),
+            *seeds(make, 10, [0.9, 0.98, None], lr=2),
+            *seeds(make, 20, [0.85, 0.85], lr=3),
+        ]
+    )
+    assert lrs(ranked(few)) == [3, 1, 2]
+    always = [*seeds(make, 1, [1.0] * 3, lr=2), *seeds(make, 10, [1.0, 1.0, None], lr=1)]
+    assert lrs(ranked(always)) == [2, 1]
+    errors = [1 - r.objective["value"] if r.objective else None for r in few]
+    runs = mean_kind(
+        [
+            make(n, value=e, seed=r.seed, status=r.status, **r.flags)
+            for n, (r, e) in enumerate(zip(few, errors, strict=True))
+        ]
+    )
+    assert lrs(ranked(runs, goal="min")) == [3, 1, 2]
+
+
 def test_a_repeated_seed_counts_once(make):
     runs = mean_kind([make(n, value=0.9, seed=1, lr=1) for n in range(1, 9)])
     runs += mean_kind([*seeds(make, 20, [0.5, 0.6], lr=2)])
