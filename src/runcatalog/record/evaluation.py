@@ -187,7 +187,8 @@ def effective_games(sides: tuple[LevelOutcomes, ...], rates: tuple[float, ...]) 
     Seeds that play the same levels, and several games of a level, are not independent. The number is that of the games
     whose mean has the variance of this mean over levels and seeds (effective sample size: Korn and Graubard 1998,
     Survey Methodology 24, 193-201; variance components of two crossed factors: Searle, Casella and McCulloch 1992,
-    *Variance Components*, chapter 4).
+    *Variance Components*, chapter 4). Where all games have the same outcome, which leaves no variance, it is the
+    number of levels.
 
     Args:
         sides: Outcomes of the runs, on the same levels and equally many games.
@@ -206,7 +207,7 @@ def effective_games(sides: tuple[LevelOutcomes, ...], rates: tuple[float, ...]) 
         rest = by_level - of_seeds[:, None] - of_levels + rate
         variance += of_seeds.var(ddof=1) / seeds - rest.var() / (seeds - 1) / levels
     independent = rate * (1 - rate) / games
-    return float(games * independent / max(variance, independent)) if independent else games
+    return float(games * independent / max(variance, independent)) if independent else levels
 
 
 def _bits(text: str, shape: tuple[int, int]) -> bytes:

@@ -76,10 +76,21 @@ def test_levels_are_pooled_where_the_outcomes_say_nothing_of_the_mean():
     assert statistics.independent_games(alike) == pytest.approx(50)
     others = [*alike[:2], of_seeds(success[2:], range(50, 100))[0]]
     assert statistics.independent_games(others) == 150
-    solved = of_seeds(np.ones((3, 50, 1), bool))
-    assert statistics.independent_games(solved) == 150
     changed = [each | {"value": 0.9} for each in alike]  # another number of the same name
     assert statistics.independent_games(changed) == 150
+
+
+@pytest.mark.parametrize("solved", [True, False])
+def test_seeds_that_solve_all_levels_or_none_are_worth_the_levels(solved):
+    """As those that agree on all levels but one are; each game of its own gave intervals that miss true rates."""
+    games = of_seeds(np.full((3, 50, 4), solved))
+    assert statistics.independent_games(games) == 50
+    assert statistics.bounds(games) == pytest.approx(statistics.wilson(50 * solved, 50))
+    draw, covered = np.random.default_rng(0), 0
+    for levels in draw.random((400, 1, 50, 1)) < (0.97 if solved else 0.03):
+        low, high = statistics.bounds(of_seeds(np.repeat(levels, 5, axis=0)))
+        covered += low <= (0.97 if solved else 0.03) <= high
+    assert covered >= 0.9 * 400
 
 
 @pytest.mark.parametrize("counted", [(-1, 5), (6, 5), (0, 0)])

@@ -123,7 +123,7 @@ const statistics = {
       variance += squares(ofSeeds, rate) / (seeds - 1) / seeds - interaction / (seeds - 1) / levels;
     }
     const independent = (rate * (1 - rate)) / games;
-    return independent ? (games * independent) / Math.max(variance, independent) : games;
+    return independent ? (games * independent) / Math.max(variance, independent) : levels;
   },
 
   // Number of games behind a counted rate, 0 for any other objective.
