@@ -315,7 +315,8 @@ class Sync:
         ends = [r.started + 1000 * (r.wall_seconds or 0) for r in (before, record) if r.started]
         return replace(
             before if batch.run is None and not was_continued else record,
-            result={**(record.result or {}), **(before.result or {})},
+            # The importance is that of the last end, of more trials.
+            result={**(record.result or {}), **(before.result or {}), **_importance(batch, stored)},
             started=started,
             wall_seconds=(max(ends) - started) / 1000 if ends and started else None,
         )

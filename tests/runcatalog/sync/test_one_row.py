@@ -13,6 +13,10 @@ import prepared
 from rendered import local
 from runcatalog.model.record_files import read_all
 from runcatalog.record.delivery.mlflow_client import connect
+from runcatalog.record.journal.files import write_json
+from runcatalog.store.client import Store
+from runcatalog.store.sqlite_reader import reader
+from runcatalog.sync.sync import Sync
 
 SWEEPS = {"": ("1e-3", "5e-3"), "die=9": ("2e-3", "4e-3")}
 
@@ -230,6 +234,39 @@ def _wait(candidates, before):
                 return path.parents[1]
         time.sleep(0.05)
     raise AssertionError("no run began")
+
+
+def test_a_search_that_was_extended_after_a_trial_was_deleted_has_its_new_importance(project):
+    """Its row, and so its record for good, had that of the trials before."""
+
+    def guild_run(number, operation, **attributes):
+        directory = project.root.parent / "home" / "runs" / f"{number:032x}"
+        (directory / ".guild" / "attrs").mkdir(parents=True, exist_ok=True)
+        (directory / ".guild" / "opref").write_text(operation)
+        times = {"started": number * 10**12, "stopped": number * 10**12 + 10**6, "exit_status": 0}
+        for name, value in (times | attributes).items():
+            (directory / ".guild" / "attrs" / name).write_text(f"{value}\n")
+        return directory
+
+    def sent(r2):
+        importance = {"parameters": {"lr": {"share": 0.5, "low": 0.2, "high": 0.8}}, "r2": r2}
+        write_json(batch / "result.json", {"result": {"importance": importance}})
+        Sync(project, Store(), lambda line: None).run(batch.parents[1])
+        (row,) = (run.record for run in reader(None).runs() if run.run == batch.name)
+        return row.result["importance"]["r2"], row.result["method"]
+
+    train = f"guildfile:{project.root}/guild.yml '' toy train"
+    batch = guild_run(1, "builtin:runcatalog 0.1.0 search gp")
+    (batch / ".guild" / "proto" / ".guild").mkdir(parents=True)
+    (batch / ".guild" / "proto" / ".guild" / "opref").write_text(train)
+    for number in (2, 3, 4):
+        trial = guild_run(number, train, flags=f"lr: 0.{number}")
+        write_json(trial / "search.json", {"method": "gp", "trial": number - 1})
+        (batch / trial.name).symlink_to(trial)
+        if number < 4:
+            assert sent(0.1) == (0.1, "gp")
+    shutil.rmtree(batch.parent / f"{2:032x}")
+    assert sent(0.7) == (0.7, "gp")
 
 
 def test_a_run_deleted_in_mlflow_stays_deleted_until_it_is_restored(world):
