@@ -9,7 +9,7 @@ from typing import Any
 
 from runcatalog.analysis import groups
 from runcatalog.model import statistics, values
-from runcatalog.model.run_record import FINISHED, NOT_OF_SETTING, RunRecord
+from runcatalog.model.run_record import FAILED, FINISHED, KILLED, NOT_OF_SETTING, RunRecord
 from runcatalog.numbers import is_finite
 from runcatalog.text import sentences
 
@@ -57,6 +57,11 @@ def ranked(trials: Sequence[RunRecord]) -> list[RunRecord]:
     """Return the finished trials with a finite objective, best first."""
     sign = groups.sort_sign(trials)
     return sorted(filter(_has_value, trials), key=lambda t: (sign * value(t), groups.order(t)))
+
+
+def has_failed(trial: RunRecord) -> bool:
+    """Return whether a trial counts as failed: also one that finished without a finite objective."""
+    return trial.status in (FAILED, KILLED) or (trial.status == FINISHED and not _has_value(trial))
 
 
 def value(trial: RunRecord) -> float:

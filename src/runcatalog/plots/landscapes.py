@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from runcatalog.analysis import groups, searches
 from runcatalog.model import statistics, values
-from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RunRecord
+from runcatalog.model.run_record import FINISHED, RunRecord
 from runcatalog.plots import labels, style
 from runcatalog.plots.style import BLUE, GREY, VERMILION
 
@@ -147,7 +147,7 @@ class _Trials:
         return cls(
             values,
             frozenset(i for i, name in enumerate(names) if name == "initial"),
-            [i for i, run in enumerate(runs) if run.status in (FAILED, KILLED)],
+            [i for i, run in enumerate(runs) if searches.has_failed(run)],
             best,
             small_is_good,
             next((name for name in names if name not in ("", "initial")), ""),

@@ -1,5 +1,6 @@
 """Result cells of batches."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from runcatalog.analysis import searches
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages import render
 from runcatalog.pages.tables import batch_summary
+from runcatalog.plots.landscapes import _Trials
 from runcatalog.plots.style import COLOURS
 from runcatalog.text import sentences
 
@@ -121,6 +123,28 @@ def test_a_search_in_a_sentence(make):
         "best cluster (3 of 8): lr=5e-3–5.2e-3: 90 % to 95 %; 3 of 11 trials failed: "
         "2 × gradient explosion at update 3, 1 × out of memory; 2 initial, 9 proposed by gp"
     )
+
+
+def test_a_trial_without_a_finite_objective_has_failed_as_in_the_search(project, make):
+    result = {"batch": True, "method": "gp", "optimised": {"name": "loss", "goal": "min"}}
+    batch = make(99, run="b" * 32, operation="toy:opt@gp", result=result)
+    trials = [
+        trial(make, i, i / 10, 0.0).with_points({"loss": [(1, loss)]})
+        for i, loss in enumerate((0.5, math.nan, math.inf, 0.4), 1)
+    ]
+    trials.append(trial(make, 5, 0.5, None, status="FAILED", reason="out of memory"))
+    trials.append(trial(make, 6, 0.6, None, status="RUNNING"))
+    sentence = batch_summary.summary(batch, trials)
+    assert "; 3 of 6 trials failed: 2 × no finite loss, 1 × out of memory; " in sentence
+    table = render.Catalog(project, [batch, *trials]).table(["toy:opt@gp"])
+    assert "| 6, 3 failed |" in table
+    assert _Trials.from_runs([searches.as_searched(batch, t) for t in trials], True).failed == [
+        1,
+        2,
+        4,
+    ]
+    bare = make(7, lr=0.7)
+    assert "; 1 of 1 trials failed: no finite objective" in batch_summary.summary(batch, [bare])
 
 
 def test_a_search_is_ranked_by_its_objective(make):

@@ -124,14 +124,21 @@ def search_summary(batch: RunRecord | None, trials: Sequence[RunRecord]) -> str:
         parts += [edge_text(searches.edges(batch, best)), importance_text(batch)]
     else:
         parts.append("no trial finished with a result")
-    lost = [t for t in trials if t.status in (FAILED, KILLED)]
+    lost = list(filter(searches.has_failed, trials))
     if lost:
-        kinds = Counter(sentences.failure_kind(t) + sentences.failure_place(t) for t in lost)
+        kinds = Counter(_failure_kind(t) + sentences.failure_place(t) for t in lost)
         if len(kinds) > 3:
-            kinds = Counter(sentences.failure_kind(t) for t in lost)
+            kinds = Counter(map(_failure_kind, lost))
         parts.append(f"{len(lost)} of {len(trials)} trials failed: {_counted(kinds)}")
     parts.append(_origins(trials))
     return "; ".join(part for part in parts if part)
+
+
+def _failure_kind(trial: RunRecord) -> str:
+    """Return how a trial failed, as a search says it of one that finished."""
+    if trial.status != FINISHED:
+        return sentences.failure_kind(trial)
+    return f"no finite {markdown.escape((trial.objective or {}).get('name') or 'objective')}"
 
 
 def importance_text(batch: RunRecord | None) -> str:

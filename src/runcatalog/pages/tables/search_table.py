@@ -69,7 +69,7 @@ def _row(data: PageData, head: RunRecord, name: str, fresh: str) -> dict[str, st
     members = data.members(head)
     trials = [searches.as_searched(batch, trial) for trial in members]
     ranked = searches.ranked(trials)
-    lost = sum(t.status in (FAILED, KILLED) for t in trials)
+    lost = sum(map(searches.has_failed, trials))
     method = method_of(batch)
     row = {
         SEARCH: f"{name} ({method})" if method else name,
