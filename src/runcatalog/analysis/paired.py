@@ -125,6 +125,10 @@ def _two_settings(
     bounds = None  # a single level says nothing of others
     if len(change) > 1:
         bounds = statistics.interval_over_levels(*rates, same_seeds=same_seeds)
+        if bounds[1] - bounds[0] < _EQUAL:
+            # All levels changed alike. Others may not: their share is at most Wilson's bound of none.
+            others = statistics.wilson(0, len(change))[1]
+            bounds = max(-1.0, bounds[0] - others), min(1.0, bounds[1] + others)
     counts = " and ".join(dict.fromkeys(str(len(side)) for side in rates))
     levels = f"{len(change)} level{'s' * (len(change) != 1)}"
     method = f"{levels} × {counts} seed{'s' * (counts != '1')}"

@@ -137,6 +137,26 @@ def test_settings_with_several_seeds_are_compared_over_levels_and_seeds(make, tm
     assert "200 levels × 3 and 1 seeds" in uneven.method
 
 
+@pytest.mark.parametrize(("first", "second"), [(1, 1), (0, 0), (0, 1), (1, 0)])
+@pytest.mark.parametrize("shape", [(3, 40), (1, 160)])
+def test_settings_that_differ_alike_on_all_levels_have_an_interval(make, first, second, shape):
+    """It was a point, so that any difference seemed detectable."""
+    seeds, games = shape
+    sides = [
+        [
+            with_outcomes(make, 100 * i + s, np.full(games, solved), LEVELS[:40], seed=s)
+            for s in range(seeds)
+        ]
+        for i, solved in enumerate((first, second), 1)
+    ]
+    found = paired.compare(*sides, "success")
+    one_game = paired._two_runs(np.full(40, first == 1), np.full(40, second == 1))
+    assert found.interval == pytest.approx(one_game.interval, abs=0.04)
+    assert found.interval[0] <= found.value <= found.interval[1]
+    assert found.is_determined is (first != second)
+    assert found.detectable > 0.05
+
+
 def test_a_single_level_has_no_interval_over_levels(make, tmp_path):
     sides = [
         [with_outcomes(make, first + s, draws(s, rate, 5), LEVELS[:1], seed=s) for s in (1, 2, 3)]
