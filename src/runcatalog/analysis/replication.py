@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 from runcatalog.model import statistics, values
@@ -30,7 +31,7 @@ def falls_short(
 
 def _half_unit(number: float, least_digits: int) -> float:
     """Return half a unit of the last decimal of a number, of which it has at least so many."""
-    decimals = len(f"{number:.9f}".rstrip("0").partition(".")[2])
+    decimals = len(f"{Decimal(repr(number)):f}".rstrip("0").partition(".")[2])
     return 0.5 * 10.0 ** -max(decimals, least_digits)
 
 

@@ -22,6 +22,10 @@ from runcatalog.model.project import Reported
         ((10, 7999.4), [8000], False, True),
         ((0.8, 0.86), [0.9], False, False),
         ((0.8, 0.84), [0.9], False, True),
+        # A log-likelihood of -2e-10 may have been -2.5e-10: its decimals are not lost below 1e-9.
+        ((-4e-10, -2.4e-10), [-2e-10], False, False),
+        ((-4e-10, -3e-10), [-2e-10], False, True),
+        ((0.1, 0.2), [float("inf")], False, True),
         # The mean 0.966… of three shares in whole per cent is known to half a per cent too.
         ((0.8, 0.963), [1.0, 1.0, 0.9], True, False),
         ((0.8, 0.960), [1.0, 1.0, 0.9], True, True),
