@@ -151,8 +151,19 @@ def _grid(trials: Sequence[RunRecord]) -> dict[str, Any] | None:
 def _shell(value: Any) -> str:
     """Return a flag's value as Guild reads it, quoted for the shell."""
     if isinstance(value, list):
-        return quoted("[" + ",".join(typed(item) for item in value) + "]")
+        return quoted("[" + ",".join(map(_listed, value)) + "]")
     return quoted(typed(value))
+
+
+def _listed(value: values.Scalar) -> str:
+    """Return a flag's value as it is typed in a list, where Guild reads commas and brackets."""
+    import yaml
+
+    word = typed(value)
+    with contextlib.suppress(yaml.YAMLError, ValueError):
+        if not isinstance(value, str) or yaml.safe_load(f"[{word},]") == [value]:
+            return word
+    return json.dumps(value, ensure_ascii=False)
 
 
 def typed(value: values.Scalar) -> str:

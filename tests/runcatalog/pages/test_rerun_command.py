@@ -59,6 +59,17 @@ def test_a_text_is_typed_as_guild_reads_it(text):
     assert flag_util.decode_flag_val(rerun_command.typed(text), "string") == text
 
 
+@pytest.mark.parametrize(
+    "texts", [("128,128", "64,64"), ("*", "lever"), ("[a]", "a]"), ("off", "=", "007")]
+)
+def test_texts_in_a_list_are_typed_as_guild_reads_them(make, texts):
+    from guild import flag_util
+
+    trials = [make(i, flags={"size": text}, batch="9" * 32) for i, text in enumerate(texts)]
+    word = command(Operation("toy:train", "toy"), trials[0], trials)[3]
+    assert sorted(flag_util.decode_flag_val(word.removeprefix("size="))) == sorted(texts)
+
+
 def test_a_batch_has_lists(make):
     operation = Operation("toy:train", "toy", main="src/a.train", flags={"lr": [1e-3, "5e-3"]})
     points = [(lr, seed) for lr in (0.005, 0.001) for seed in (2, 10)]
