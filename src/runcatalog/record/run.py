@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -206,8 +207,7 @@ class Run:
     def event(self, text: str) -> None:
         """Print a message and write it to the journal; on a full disk it is lost, and the run continues."""
         line = {"t": self._clock.now(), "text": self._hide.text(text)}
-        with contextlib.suppress(OSError):
-            print(text, flush=True)
+        _print(text)
         with self._signals.deferred(), contextlib.suppress(OSError), self._owned():
             append_line(self._journal / journal.EVENTS, line)
 
@@ -687,8 +687,10 @@ class Run:
 
 
 def _print(text: str) -> None:
+    """Print a text; characters that the output's encoding lacks become question marks."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     with contextlib.suppress(OSError, ValueError):  # the output's reader has gone, or it is closed
-        print(text, flush=True)
+        print(text.encode(encoding, "replace").decode(encoding), flush=True)
 
 
 def _without_total(text: str) -> str:
@@ -721,7 +723,7 @@ class DisabledRun(Run):
 
     def event(self, text: str) -> None:
         """Print the message."""
-        print(text, flush=True)
+        _print(text)
 
     def checkpoint_due(self, update: int, interval: int, total: int = 0) -> bool:
         """Return whether one is due periodically."""

@@ -1,5 +1,6 @@
 """What a run prints at its start and end, and its line of progress on a terminal."""
 
+import io
 import json
 import os
 import pty
@@ -16,6 +17,8 @@ from mlflow_server import free_port
 from runcatalog.model.record_files import read
 from runcatalog.model.run_record import RunRecord
 from runcatalog.numbers import count
+from runcatalog.record import Config, start
+from runcatalog.record.journal.lines import read_lines
 from runcatalog.record.output import messages, outcome, progress, terminal_output
 from runcatalog.record.output.progress import ProgressLine, Speed, progress_text
 from runcatalog.text import sentences
@@ -98,6 +101,24 @@ def test_an_unreachable_mlflow_is_reported_once(toy, wait_until):
     (line,) = [line for line in output.splitlines() if "not sent yet" in line]
     assert uri in line
     assert "`catalog sync` sends the run later" in line
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_an_output_without_a_character_shows_a_question_mark(project, monkeypatch, recorded):
+    if not recorded:
+        monkeypatch.setenv("RECORD", "off")
+    output = io.TextIOWrapper(io.BytesIO(), "latin-1")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", output)
+        with start(Config(), study="toy") as run:
+            run.event("größer → 1")
+            run.finish({"summary": "größer → 1"})
+    lines = output.buffer.getvalue().decode("latin-1").splitlines()
+    assert "größer ? 1" in lines
+    if recorded:
+        assert [line for line in lines if line.endswith(": größer ? 1")]
+        ((event, _),) = read_lines(run.directory / "journal" / "events.jsonl")
+        assert event["text"] == "größer → 1"
 
 
 def test_the_line_of_progress_is_on_the_terminal_alone(toy, tmp_path):
