@@ -585,7 +585,8 @@ class Run:
             if end.status == signals.FAILED:
                 text = hide("".join(traceback.format_exception(error)))
                 with contextlib.suppress(OSError):
-                    (self.directory / "artifacts" / "error.txt").write_text(text, encoding="utf-8")
+                    path = self.directory / "artifacts" / "error.txt"
+                    path.write_text(text, encoding="utf-8", errors="replace")
             self._write_end(end, None, extra)
 
     def _end(self, end: signals.End, result: dict[str, Any] | None) -> dict[str, Any]:

@@ -216,7 +216,7 @@ class Publisher:
         if problem or sent_tags.get(JOURNAL):
             tags[JOURNAL] = problem
         tags = {
-            name: still_hidden(self._without_secrets(name, value), sent_tags.get(name, ""))
+            name: still_hidden(_utf8(self._without_secrets(name, value)), sent_tags.get(name, ""))
             for name, value in tags.items()
         }
         self._send_facts(client, run, facts, tags)
@@ -225,7 +225,7 @@ class Publisher:
             if sent_tags.get(POINTS) != self._sent.text():
                 client.log_batch(run_id, tags=[RunTag(POINTS, self._sent.text())])
             self._send_files(client, run_id, state, status)
-        self._send_status(client, run, status, label or facts["operation"])
+        self._send_status(client, run, status, _utf8(label or facts["operation"]))
         if state.get("ended", []) != (end := self._end(status)):
             state["ended"] = end
             self._keep(state)
@@ -302,7 +302,7 @@ class Publisher:
             experiment,
             start_time=facts["started"],
             tags={"run_id": facts["id"]},
-            run_name=label or facts["operation"],
+            run_name=_utf8(label or facts["operation"]),
         )
 
     def _send_facts(
@@ -553,4 +553,9 @@ def _is_int64(value: object) -> bool:
 
 def _param(value: Any) -> str:
     """Return a flag as text; one that MLflow would cut ends with a digest, by which two of them stay different."""
-    return shortened(repr(value) if isinstance(value, float) else str(value), _PARAM_LENGTH)
+    return shortened(repr(value) if isinstance(value, float) else _utf8(str(value)), _PARAM_LENGTH)
+
+
+def _utf8(text: str) -> str:
+    """Return a text that a database takes: bytes of a path or argument that are no UTF-8 become question marks."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -23,13 +23,14 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
 
     Args:
         path: The file.
-        value: The content; keys are sorted.
+        value: The content; keys are sorted. Bytes of a path or argument that are not UTF-8 are read back as they were.
         durable: Sync it to disk.
     """
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        # What Python has in place of such bytes becomes an escape of JSON.
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             os.fchmod(file.fileno(), 0o644)
             file.write(text)
             file.flush()

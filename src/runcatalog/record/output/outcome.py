@@ -205,7 +205,7 @@ def write_guild_result(directory: Path, line: str) -> None:
             (folder / "result").unlink(missing_ok=True)
         elif folder.is_dir():
             text = json.dumps(line[:500], ensure_ascii=False)  # JSON is YAML, which Guild reads
-            (folder / "result").write_text(f"{text}\n", encoding="utf-8")
+            (folder / "result").write_text(f"{text}\n", encoding="utf-8", errors="replace")
 
 
 def hide_label(directory: Path, hide: Callable[[str], str]) -> None:

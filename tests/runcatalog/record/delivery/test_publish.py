@@ -1,6 +1,7 @@
 """MLflow has every point exactly once, whatever fails: real databases, a real server."""
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -122,6 +123,31 @@ def test_a_sender_that_comes_after_the_sync_keeps_what_that_said(project, toy, f
     assert Publisher(finished).send(again=False).points
     (run,) = runs_of(tracking_uri())
     assert stored_points(tracking_uri(), run.info.run_id) == logged(finished)
+
+
+@dataclasses.dataclass(frozen=True)
+class Noted(record.Config):
+    """A flag that is a text."""
+
+    note: str = record.option("", "text")
+
+
+def test_a_flag_that_is_no_utf8_is_recorded_sent_and_continued(project, monkeypatch):
+    odd = os.fsdecode(b"M\xfcller")
+    monkeypatch.setattr(sys, "argv", ["toy.py", "--note", odd])
+    monkeypatch.setenv("RUN_DIR", str(project / "here"))
+    (project / "here" / ".guild" / "attrs").mkdir(parents=True)
+    with pytest.raises(record.UserError), record.start(Noted(note=odd), study="toy") as run:
+        raise record.UserError(f"no folder {odd}")
+    assert "no folder M?ller" in (run.directory / "artifacts" / "error.txt").read_text()
+    publish(run.directory)
+    (sent,) = runs_of(tracking_uri())
+    assert (sent.info.status, sent.data.tags["reason"]) == ("FAILED", "no folder M?ller")
+    assert (sent.data.params["note"], sent.data.tags["command"][-8:]) == ("M?ller", "'M?ller'")
+    with record.start(Noted(note=odd), study="toy") as run:
+        assert run.resumed
+        run.finish({"summary": f"read {odd}"})
+    assert publish(run.directory).status.status == "FINISHED"
 
 
 def test_a_copied_journal_with_nan_and_a_failure_is_sent_unchanged(project, monkeypatch):
