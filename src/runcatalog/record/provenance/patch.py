@@ -105,6 +105,7 @@ def _changes(project: Path, new: list[str]) -> Iterator[tuple[str, bytes]]:
         # The form that `git apply` accepts, independent of the user's configuration.
         plain = ["--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--no-relative"]
         plain += ["--binary", "--full-index", "--src-prefix=a/", "--dst-prefix=b/"]
+        plain += ["--unified=3", "--submodule=short"]
         text = git(["diff", *plain, "HEAD", "--", ".", *NOT_CODE], project, separate, check=True)
     for part in re.split(rb"^(?=diff --git )", text, flags=re.MULTILINE):
         if part:

@@ -39,6 +39,8 @@ GOOD = {
     "good.yml": "password: ${DB_PASSWORD}\ntokens: 4096\nsecret: null\n",
 }
 
+LONG = "".join(f"line {i}\n" for i in range(50))
+
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
@@ -49,13 +51,14 @@ def repository(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / ".gitconfig").write_text(
         "[user]\nname = a\nemail = a@b\n[diff]\nnoprefix = true\nmnemonicPrefix = true\n"
-        "external = false\nrenames = copies\n[color]\nui = always\n[core]\nabbrev = 5\n"
+        "external = false\nrenames = copies\ncontext = 0\n[color]\nui = always\n[core]\nabbrev = 5\n"
     )
     root = tmp_path / "repository"
     files = {
         "src/train.py": "lr = 1\nsteps = 2\n",
         "src/gone.py": "old\n",
-        "src/moved.py": "".join(f"line {i}\n" for i in range(50)),
+        "src/long.py": LONG,
+        "src/moved.py": LONG,
         "src/latin.py": "# caf\xe9\n".encode("latin-1"),
         "src/weights.bin": bytes(range(256)) * 9,
         ".env": "TOKEN=0\n",
@@ -106,6 +109,7 @@ def change(root):
         "src/weights.bin": bytes(range(255, -1, -1)) * 9,
         "src/new file \u00e9 'quoted'.py": "a = 1\r\nb = 2\n",
         "src/empty.py": "",
+        "src/long.py": LONG.replace("line 9\n", "changed\n"),
         "src/token_mask.py": "pad_token = tokenizer.something_long\n",
         "README.md": "other prose\n",
         "runs/x": "ignored",
@@ -150,7 +154,7 @@ def test_a_project_below_the_repository(repository, tmp_path):
 
 
 def test_changes_in_a_submodule_are_told_apart_and_named(repository, tmp_path):
-    (tmp_path / ".gitconfig").write_text("[user]\nname = a\nemail = a@b\n")
+    (tmp_path / ".gitconfig").write_text("[user]\nname = a\nemail = a@b\n[diff]\nsubmodule = log\n")
     git(tmp_path, "clone", "-q", str(repository), str(tmp_path / "library"))
     allowed = ("-c", "protocol.file.allow=always")
     git(repository, *allowed, "submodule", "add", "-q", str(tmp_path / "library"), "library")
