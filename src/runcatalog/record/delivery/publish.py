@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -432,10 +433,11 @@ class Publisher:
                 clean = None if name == _PATCH else self._hide.file(path)
                 if clean is None:
                     client.log_artifact(run_id, str(path), folder or None)
-                else:
-                    client.log_text(
-                        run_id, clean.decode("utf-8", "replace"), os.path.join(folder, path.name)
-                    )
+                else:  # not log_text, which knows UTF-8 alone
+                    with tempfile.TemporaryDirectory() as temporary:
+                        copy = Path(temporary, path.name)
+                        copy.write_bytes(clean)
+                        client.log_artifact(run_id, str(copy), folder or None)
                 known[name] = stamp
                 self._keep(state)
         if status.status == FINISHED:

@@ -150,6 +150,17 @@ def test_a_flag_that_is_no_utf8_is_recorded_sent_and_continued(project, monkeypa
     assert publish(run.directory).status.status == "FINISHED"
 
 
+def test_a_secret_is_hidden_in_a_file_whose_other_bytes_stay(project, monkeypatch):
+    content = "Länge;Wert\r\ntoken=0a1b2c3d4e5f;1\r\n"
+    with record.start(record.Config(), study="toy") as run:
+        run.artifact("tables/länge.csv").write_bytes(content.encode("latin-1"))
+        run.finish({"summary": "a table"})
+    publish(run.directory)
+    (sent,) = (project / "mlartifacts").rglob("tables/*")
+    expected = content.replace("0a1b2c3d4e5f", HIDDEN)
+    assert (sent.name, sent.read_bytes()) == ("länge.csv", expected.encode("latin-1"))
+
+
 def test_a_copied_journal_with_nan_and_a_failure_is_sent_unchanged(project, monkeypatch):
     monkeypatch.setenv("RUN_DIR", str(project / "here"))
     run = record.start(record.Config(), study="toy")
