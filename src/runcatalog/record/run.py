@@ -414,7 +414,7 @@ class Run:
                 if (
                     before
                     and not environment.is_submitted()
-                    and status.status_of(self.directory).status == signals.RUNNING
+                    and status.checked_status(self.directory).status == signals.RUNNING
                 ):
                     raise UserError(
                         f"{self.directory}: this run is still running (process {before['pid']} on "
@@ -528,6 +528,11 @@ class Run:
         path = self._journal / "run.json"
         stored = read_json(path)
         if stored is not None:
+            for name, kind in (("id", str), ("flags", dict), ("started", int)):
+                if not isinstance(stored.get(name), kind):
+                    raise UserError(
+                        f"{path}: {name!r} is missing or invalid; it cannot be continued"
+                    )
             now = environment.script(self.config)
             if (first := stored.get("script", now)) != now:  # older runs did not record it
                 raise UserError(f"--resume: a run of {first}.py; {now}.py cannot continue it")

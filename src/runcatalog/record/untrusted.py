@@ -196,6 +196,11 @@ def inside(directory: Path, path: Path) -> bool:
     return path.resolve().is_relative_to(directory.resolve())
 
 
+def is_int64(value: object) -> bool:
+    """Return whether a value is an integer that a database takes."""
+    return type(value) is int and -_INT64 <= value < _INT64
+
+
 def _wrong_field(facts: dict[str, Any]) -> str:
     if not isinstance(facts.get("id"), str) or not re.fullmatch("[0-9a-f]{8,32}", facts["id"]):
         return "id"
@@ -210,7 +215,6 @@ def _wrong_field(facts: dict[str, Any]) -> str:
         if not isinstance(facts.get(name, None if name == "flags" else {}), dict):
             return name
     for name in ("started", "seed"):
-        value = facts.get(name)
-        if type(value) is not int or not -_INT64 <= value < _INT64:
+        if not is_int64(facts.get(name)):
             return name
     return ""

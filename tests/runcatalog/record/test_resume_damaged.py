@@ -69,6 +69,31 @@ def test_lost_points_before_the_checkpoint_are_refused(killed, metrics, damage, 
     assert last_session(killed.directory)["session"] == 1
 
 
+RESULT = {"status": "KILLED", "reason": "", "ended": 1, "session": 1, "wall_seconds": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("journal/run.json", {"flags": []}, "journal/run.json: 'flags' is missing or invalid"),
+        ("journal/run.json", {"started": None}, "journal/run.json: 'started' is missing or invalid"),
+        ("journal/progress.json", {"t": "noon"}, ": its journal is damaged (TypeError"),
+        ("result.json", RESULT | {"ended": "noon"}, "result.json: invalid end 'noon'"),
+        ("result.json", RESULT | {"wall_seconds": "an hour"}, ""),
+    ],
+)  # fmt: skip
+def test_fields_that_somebody_has_edited_are_named(killed, name, content, text):
+    path = killed.directory / name
+    write_json(path, (read_json(path) or {}) | content)
+    code, errors = killed.run("--updates", 12)
+    if text:
+        assert (code, errors.count("\n")) == (2, 1)
+        assert text in errors
+        assert last_session(killed.directory)["session"] == 1
+    else:
+        assert (code, result_of(killed)["status"]) == (0, "FINISHED")
+
+
 def test_points_lost_after_the_checkpoint_are_computed_again(killed, metrics, toys):
     calm = toys("calm")
     assert calm.run("--updates", 12)[0] == 0

@@ -40,12 +40,17 @@ from runcatalog.record.journal.lines import read_lines
 from runcatalog.record.journal.metrics import Point, is_metric_name, points_of
 from runcatalog.record.journal.sessions import session_flags
 from runcatalog.record.lifecycle import crash
-from runcatalog.record.lifecycle.signals import FAILED, FINISHED, KILLED, RUNNING
-from runcatalog.record.lifecycle.status import Status, has_other_points, last_session, status_of
+from runcatalog.record.lifecycle.signals import FINISHED, RUNNING
+from runcatalog.record.lifecycle.status import (
+    Status,
+    checked_status,
+    has_other_points,
+    last_session,
+)
 from runcatalog.record.output import console
 from runcatalog.record.provenance import patch
 from runcatalog.record.provenance.redact import Redactor, still_hidden
-from runcatalog.record.untrusted import checked_facts, guild_attribute, inside
+from runcatalog.record.untrusted import checked_facts, guild_attribute, inside, is_int64
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -58,7 +63,6 @@ BATCH = 1000  # points per request, MLflow's limit
 _PATCH = (
     f"artifacts/{patch.NAME}"  # contains no secrets, and could not be applied after a redaction
 )
-_INT64 = 1 << 63  # limit of integers in a database
 _PARAM_LENGTH = 6000  # characters; MLflow cuts longer ones
 _MLFLOW_ID = re.compile("[0-9a-f]{32}")
 
@@ -162,7 +166,7 @@ class Publisher:
                 self._await_sender(facts, patience)
                 with self._locked(patience):
                     # Before the points, so that a reported end comes with all points.
-                    status = self._status()
+                    status = checked_status(self.directory)
                     end = self._end(status)
                     if not again and end and (sent := self._state()).get("ended") == end:
                         return Published(sent["run"], status, 0)
@@ -170,28 +174,6 @@ class Publisher:
         except MlflowError:
             self._client = self._given  # a database that was removed is made again
             raise
-
-    def _status(self) -> Status:
-        """Return the run's status.
-
-        Raises:
-            UserError: The run's files have no valid one.
-        """
-        try:
-            status = status_of(self.directory)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            text = f"{type(error).__name__}: {error}"
-            raise UserError(f"{self.directory}: its journal is damaged ({text})") from None
-        wrong = ""
-        if status.status not in (RUNNING, FINISHED, FAILED, KILLED):
-            wrong = f"status {str(status.status)[:80]!r}"
-        elif not isinstance(status.reason, str):
-            wrong = f"reason {str(status.reason)[:80]!r}"
-        elif status.ended is not None and not _is_int64(status.ended):
-            wrong = f"end {str(status.ended)[:80]!r}"
-        if wrong:
-            raise UserError(f"{self.directory / 'result.json'}: invalid {wrong}: refused")
-        return status
 
     def _send(
         self, facts: dict[str, Any], status: Status, extra: dict[str, str], replaces: str
@@ -399,7 +381,7 @@ class Publisher:
             points = points_of(line)
         except ValueError:
             return []
-        if all(_is_int64(p.step) and _is_int64(p.time) for p in points):
+        if all(is_int64(p.step) and is_int64(p.time) for p in points):
             return [p._replace(name=_stored_name(p.name)) for p in points]
         self._refused += 1
         return []
@@ -547,10 +529,6 @@ def _is_unused(run: Run) -> bool:
 def _stored_name(name: str) -> str:
     """Return a metric's name in MLflow, encoded if MLflow would reject it: earlier versions logged such names."""
     return name if is_metric_name(name) else encode(name)
-
-
-def _is_int64(value: object) -> bool:
-    return type(value) is int and -_INT64 <= value < _INT64
 
 
 def _param(value: Any) -> str:

@@ -9,7 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from runcatalog.numbers import is_number
 from runcatalog.record.digest import metrics_digest
+from runcatalog.record.errors import UserError
 from runcatalog.record.journal import METRICS, SESSIONS
 from runcatalog.record.journal.damage import damage_of
 from runcatalog.record.journal.files import read_json, write_json
@@ -20,13 +22,14 @@ from runcatalog.record.lifecycle import crash, out_of_memory
 from runcatalog.record.lifecycle.process import boot_id, is_alive, pid_namespace
 from runcatalog.record.lifecycle.signals import (
     FAILED,
+    FINISHED,
     GONE,
     KILLED,
     RUNNING,
     End,
     end_from_exit_status,
 )
-from runcatalog.record.untrusted import guild_attribute
+from runcatalog.record.untrusted import guild_attribute, is_int64
 
 LOST_AFTER = 15 * 60  # s without a heartbeat, after which a run on another host is lost
 _TAIL_BYTES = 65536  # of metrics.jsonl; contains its last line
@@ -86,6 +89,29 @@ def status_of(run_dir: str | os.PathLike[str]) -> Status:
     return Status(end.status, end.reason, ended)
 
 
+def checked_status(run_dir: Path) -> Status:
+    """Return the status of a run whose files somebody may have edited.
+
+    Raises:
+        UserError: They have no valid one.
+    """
+    try:
+        status = status_of(run_dir)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        text = f"{type(error).__name__}: {error}"
+        raise UserError(f"{run_dir}: its journal is damaged ({text})") from None
+    wrong = ""
+    if status.status not in (RUNNING, FINISHED, FAILED, KILLED):
+        wrong = f"status {str(status.status)[:80]!r}"
+    elif not isinstance(status.reason, str):
+        wrong = f"reason {str(status.reason)[:80]!r}"
+    elif status.ended is not None and not is_int64(status.ended):
+        wrong = f"end {str(status.ended)[:80]!r}"
+    if wrong:
+        raise UserError(f"{run_dir / 'result.json'}: invalid {wrong}: refused")
+    return status
+
+
 def has_other_points(
     run_dir: Path, result: dict[str, Any], points: Iterable[Point] | None = None
 ) -> bool:
@@ -135,8 +161,9 @@ def elapsed(directory: Path, session: dict[str, Any]) -> float:
 def wall_seconds(directory: Path, session: dict[str, Any]) -> float:
     """Return the total duration of a run's sessions, without the time between them, in seconds."""
     result = read_json(directory / "result.json") or {}
-    if result.get("session") == session["session"] and "wall_seconds" in result:
-        return float(result["wall_seconds"])
+    seconds = result.get("wall_seconds")
+    if result.get("session") == session["session"] and is_number(seconds):
+        return float(seconds)
     return session.get("earlier_seconds", 0) + elapsed(directory, session)
 
 
