@@ -176,7 +176,7 @@ def _repeat(
     if child.returncode != 0:
         last = output.strip().splitlines()[-1:] or ["no output"]
         raise record.RunFailed(f"a run ended with exit code {child.returncode}: {last[0]}")
-    result = json.loads((directory / "result.json").read_text())
+    result = json.loads((directory / "result.json").read_bytes())
     return {
         "threads": variant[0],
         "envs_per_call": variant[1],

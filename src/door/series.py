@@ -99,7 +99,7 @@ def plan(config: Config, file: Path) -> list[Step]:
     """
     operations = config.steps.split()
     names = [f"task {index}" for index in range(len(operations))]
-    saved = json.loads(file.read_text()) if file.exists() else {}
+    saved = json.loads(file.read_bytes()) if file.exists() else {}
     if "steps" in saved:
         saved = {name: step["run"] for name, step in zip(names, saved["steps"], strict=False)}
     flags = {"seed": str(config.seed)} | config.passed()

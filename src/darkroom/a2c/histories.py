@@ -91,7 +91,7 @@ class Histories:
         """
         path = folder if (folder / ABOUT).exists() else folder / "histories"
         try:
-            values: dict[str, Any] = json.loads((path / ABOUT).read_text())
+            values: dict[str, Any] = json.loads((path / ABOUT).read_bytes())
             if values.pop("version") != VERSION:
                 raise ValueError(f"{path}: histories of another version; record them again")
             about = About(**{**values, "goals": tuple(values["goals"])})

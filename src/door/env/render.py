@@ -192,7 +192,7 @@ class Painter:
 
 def write_video(source: Path, target: Path) -> None:
     """Render a scene file as an mp4 or a gif; runs in the child process."""
-    scene = json.loads(source.read_text())
+    scene = json.loads(source.read_bytes())
     if target.suffix == ".gif":
         from runcatalog.plots import gif
 

@@ -46,7 +46,7 @@ class ChildRun:
     @property
     def result_json(self) -> dict[str, Any]:
         """Content of the run's `result.json`."""
-        return json.loads((self.directory / "result.json").read_text())
+        return json.loads((self.directory / "result.json").read_bytes())
 
     @property
     def outcome(self) -> str:

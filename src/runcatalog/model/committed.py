@@ -32,7 +32,7 @@ def finished_runs(folder: Path) -> Records:
     by_operation: Records = defaultdict(list)
     for path in sorted(folder.glob("*.json")):
         try:
-            content = json.loads(path.read_text())
+            content = json.loads(path.read_bytes())
             content["started"], content["metrics"], content["flags"]
             is_marked = content.get("superseded_by") or content.get("retracted")
             if content["status"] == "FINISHED" and not is_marked:

@@ -228,7 +228,7 @@ def _without_repacking(model: Any) -> Any:
 def _with_checkpoint(model: Any, path: Path) -> Any:
     """Return a model with a checkpoint's weights: all weights, or LoRA's, merged."""
     checkpoint = record.load_checkpoint(path)
-    flags = json.loads((path.parents[1] / "journal/run.json").read_text())["flags"]
+    flags = json.loads((path.parents[1] / "journal/run.json").read_bytes())["flags"]
     if not flags["lora-rank"]:
         _copy_tensors(model, checkpoint.tensors)
         return model

@@ -68,7 +68,7 @@ def _in_folder(named: str, folder: Path) -> Source:
     if (run / FIRST / "config.json").exists():
         return Source(run / FIRST, (checkpoint,))
     try:
-        parent = str(json.loads((run / "journal/run.json").read_text())["flags"]["model"])
+        parent = str(json.loads((run / "journal/run.json").read_bytes())["flags"]["model"])
     except (OSError, ValueError, KeyError):
         raise record.UserError(f"{named} is no run of this study, and no model") from None
     base = find(parent)
@@ -81,7 +81,7 @@ def _complete(named: str, folder: Path) -> Path:
     files = {"model.safetensors"}
     if index.exists():
         try:
-            files = set(json.loads(index.read_text())["weight_map"].values())
+            files = set(json.loads(index.read_bytes())["weight_map"].values())
         except (ValueError, KeyError, TypeError, AttributeError):
             raise record.UserError(
                 f"the model {named} has a damaged {index.name}; {_HINT}"
@@ -206,7 +206,7 @@ def longest(source: Source) -> int:
         from textgames.models.tiny import LENGTH
 
         return LENGTH
-    config = json.loads((source.folder / "config.json").read_text())
+    config = json.loads((source.folder / "config.json").read_bytes())
     return int(config.get("max_position_embeddings") or config.get("n_positions") or 1 << 30)
 
 
@@ -238,5 +238,5 @@ def _run_json(named: str) -> dict[str, Any]:
     folder = find_folder(named)
     for parent in (folder, *folder.parents) if folder else ():
         with contextlib.suppress(OSError, ValueError):
-            return dict(json.loads((parent / "journal/run.json").read_text()))
+            return dict(json.loads((parent / "journal/run.json").read_bytes()))
     return {}

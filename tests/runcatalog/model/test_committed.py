@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,28 @@ def test_finished_records_by_operation_oldest_first(tmp_path):
         "pg:train": ["g", "b", "a"], "bc:train": ["d"],
     }  # fmt: skip
     assert committed.metric_values(by_operation["pg:train"][0], "return").tolist() == [0.5, 0.25]
+
+
+def test_a_record_is_read_as_utf_8_whatever_the_locale_is(tmp_path, monkeypatch):
+    (tmp_path / "a.json").write_bytes(
+        json.dumps(
+            {
+                "operation": "pg:größer",
+                "status": "FINISHED",
+                "started": 5,
+                "flags": {},
+                "metrics": {},
+            },
+            ensure_ascii=False,
+        ).encode()
+    )
+    code = "import sys, pathlib; from runcatalog.model import committed; "
+    code += "print(ascii(list(committed.finished_runs(pathlib.Path(sys.argv[1])))))"
+    monkeypatch.setenv("LC_ALL", "C")
+    monkeypatch.setenv("PYTHONCOERCECLOCALE", "0")
+    command = [sys.executable, "-X", "utf8=0", "-c", code, tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "['pg:gr\\xf6\\xdfer']\n", done.stderr
 
 
 def test_values_that_are_no_numbers_stay_what_they_are():
