@@ -175,6 +175,24 @@ def test_lora_applies_to_the_model_that_it_was_trained_on(started, tmp_path: Pat
     assert len(loaded.base.checkpoints) == 2
 
 
+def test_all_weights_are_trained_on_a_lora_that_was_stopped(started, tmp_path: Path) -> None:
+    """And a LoRA on the checkpoint of that training applies to what it learned."""
+    before, trained = "tiny", torch.empty(0)
+    for name, kind in (("lora", {"lora_rank": 2}), ("all", {}), ("last", {"lora_rank": 3})):
+        with started(ModelConfig(**SMALL, model=before, **kind), name) as run:
+            loaded = loaded_in(run)
+            untrained = logits(loaded.model)
+            if len(trained):
+                torch.testing.assert_close(untrained, trained, rtol=0, atol=1e-3)
+            step(loaded)
+            trained = logits(loaded.model)
+            assert (trained - untrained).abs().max() > 0.01
+            run.checkpoint(1, loading.tensors(loaded), {})
+            run.finish({})
+        before = str(tmp_path / name)
+    assert len(loaded.base.checkpoints) == 2
+
+
 def test_four_bit_weights_carry_a_lora_that_learns(started, tmp_path: Path) -> None:
     """Its gradients are those on the same weights unpacked; what it learned goes into the unquantised ones."""
     from bitsandbytes.functional import dequantize_4bit

@@ -235,7 +235,7 @@ def _with_checkpoint(model: Any, path: Path) -> Any:
     config = ModelConfig(lora_rank=flags["lora-rank"], lora_alpha=flags["lora-alpha"])
     model = _with_lora(model, config, 0)
     _copy_tensors(model, checkpoint.tensors)
-    return model.merge_and_unload()
+    return model.merge_and_unload().requires_grad_(True)  # the LoRA had frozen it
 
 
 def _with_lora(model: Any, config: ModelConfig, seed: int) -> Any:
