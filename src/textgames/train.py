@@ -246,19 +246,19 @@ def train(
             lr_scale=hold_and_fall(progress.update, config.updates, config.lr_decay),
         )  # fmt: skip
         progress.update += 1
-        # Log.
         record.check_finite(progress.update, metrics)
-        progress.unlogged.append(metrics)
-        if record.is_due(progress.update, interval, config.updates):
-            run.log(record.mean_metrics(progress.unlogged), progress.update)
-            progress.unlogged = []
-        run.progress(progress.update, config.updates, "update")
         # Detect collapse; during the critic's warm-up the policy does not change.
         if config.alarm != "off" and progress.update > config.warm_up:
             check_collapse(config, run, detector, metrics, progress.update)
         stopped = config.alarm == "end" and bool(detector.signs)
-        # Validate and save a checkpoint.
         last = stopped or progress.update == config.updates
+        # Log.
+        progress.unlogged.append(metrics)
+        if last or record.is_due(progress.update, interval):
+            run.log(record.mean_metrics(progress.unlogged), progress.update)
+            progress.unlogged = []
+        run.progress(progress.update, config.updates, "update")
+        # Validate and save a checkpoint.
         if not last and record.is_due(progress.update, config.test_freq):
             validate(config, run, loaded, learner, validation_seeds, progress.update)
         if last or run.checkpoint_due(progress.update, config.save_freq):

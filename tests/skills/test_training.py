@@ -11,6 +11,7 @@ import torch
 
 from ppo_settings import ppo_settings
 from runcatalog import record
+from runcatalog.record.journal.metrics import read_points
 from skills import train
 from skills.agents import checkpoints, evaluation
 from skills.agents.evaluation import FIRST_TRAINING_SEED, play
@@ -250,6 +251,19 @@ def test_a_resumed_run_is_the_same_bit_for_bit(run_main, whole, few_tests, tmp_p
     assert agent.stage == "pkp0"
     rate = play(agent, "pkp0", evaluation.TEST_SEEDS[:100], None).rate
     assert rate == first["result"]["metrics"]["success/greedy"]
+
+
+def test_the_curves_have_the_last_updates_of_a_training_that_stops_early(
+    run_main, few_tests, tmp_path, monkeypatch
+) -> None:
+    """Three updates, where a point of the curves is the mean of eight."""
+    monkeypatch.setattr(record, "reached_target", lambda rates, target: True)
+    stopped = run_main(tmp_path, train, **FLAGS)
+    assert stopped["result"]["env_steps"] == 3 * 64 * 16
+    points = list(read_points(tmp_path / "journal/metrics.jsonl"))
+    logged = {point.name: (point.step, point.value) for point in points}
+    assert logged["env_steps"] == (3, 3 * 64 * 16)
+    assert {logged[name][0] for name in ("policy_loss", "lr", "validation/greedy")} == {3}
 
 
 def test_a_stage_begins_with_the_weights_of_another(run_main, few_tests, tmp_path) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from runcatalog import record
 from runcatalog.record import UserError
+from runcatalog.record.journal.metrics import read_points
 from runcatalog.record.training.checkpoint import save_checkpoint
 from textgames import train
 from textgames.learning import rollout
@@ -187,6 +188,16 @@ def test_a_sign_of_collapse_ends_a_run_by_option(trained, jumping):
     ended = trained(COLLAPSING)["result"]
     assert ended["objective"]["at"] == 15
     assert ended["variant"]["signs of collapse"] == "gradient at 15"
+
+
+def test_the_curves_have_the_updates_before_a_collapse_that_ends_a_run(
+    trained, jumping, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(train, "POINTS", 2)  # a point every ten updates
+    trained(COLLAPSING)
+    points = list(read_points(tmp_path / "run/journal/metrics.jsonl"))
+    norms = {point.step: point.value for point in points if point.name == "grad_norm"}
+    assert norms == {10: 1.0, 15: (4 * 1.0 + 500.0) / 5}
 
 
 def test_a_sign_of_collapse_is_marked(trained, jumping):

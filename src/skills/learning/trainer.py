@@ -128,11 +128,13 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
         return learning_rate(self.config.schedule, self.config.lr_schedule, done)
 
     def log(self, statistics: dict[str, float]) -> None:
-        """Add an update's statistics; log their means after every `LOG_INTERVAL` updates."""
+        """Add an update's statistics; log their means after every `LOG_INTERVAL` updates and the last one."""
         self._statistics.append(statistics | {"lr": self.learner.optimizer.lr})
         self._timed += 1
-        if not record.is_due(self.update, LOG_INTERVAL, self.config.updates):
-            return
+        if record.is_due(self.update, LOG_INTERVAL, self.config.updates):
+            self._log_means()
+
+    def _log_means(self) -> None:
         since = self._statistics
         means = {
             name: math.fsum(values[name] for values in since) / len(since) for name in since[0]
@@ -174,6 +176,8 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
         )
         self.stopped = record.reached_target(self.validation_rates, config.stop_at)
         self._clock += time.perf_counter() - began
+        if self.stopped and self._statistics:
+            self._log_means()
 
     def checkpoint(self) -> None:
         """Save a checkpoint after every `save_interval` updates, and after the last."""
