@@ -216,7 +216,9 @@ def test_a_model_of_turned_levels_is_not_judged_on_validation_levels(tmp_path, m
     evaluate.main(Config(checkpoint=model, val_data_num=4, env="frozenlake"))
 
 
-def test_a_model_is_not_judged_on_validation_levels_of_another_generator(tmp_path, monkeypatch):
+def test_a_model_is_not_judged_on_levels_that_it_learned_from_another_generator(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("RECORD_MLFLOW", "off")
     own = sft.Config(
         env="frozenlake", prompt="grid", context="last", think=False, max_turns=2, max_response_length=2, width=32,
@@ -232,6 +234,18 @@ def test_a_model_is_not_judged_on_validation_levels_of_another_generator(tmp_pat
     monkeypatch.setenv("RUN_DIR", str(tmp_path / "run"))
     with pytest.raises(UserError, match=r"--final-levels: .* levels of another frozen, and"):
         sft.main(replace(other, model=model))
+    many = replace(other, model=model, val_data_num=500, final_levels="test")
+    options.check(many)  # of the eight levels none is in the test set
+    tested = levels.symmetric_keys(many, levels.evaluation(many, "test"))
+    common = np.isin(tested, levels.symmetric_keys(own, trained_on)).sum()
+    assert common
+    run_file = tmp_path / "own/journal/run.json"
+    flags = json.loads(run_file.read_text())
+    flags["flags"]["train-levels"] = 2_000
+    run_file.write_text(json.dumps(flags))
+    words = rf"--final-levels: .* with frozen=0\.8, and {common} of the 500 levels of test are"
+    with pytest.raises(UserError, match=words):
+        sft.main(many)
     assert not (tmp_path / "run").exists()
     evaluate.main(Config(checkpoint=model, val_data_num=4, env="frozenlake"))
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
 from runcatalog.record import option
 from textgames.games.config import SETS, VALIDATION_SET, GameConfig
 from textgames.games.interface import FROZENLAKE, SOKOBAN
 from textgames.models.loading import ModelConfig
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 MAX_VALIDATION_GAMES = 100_000
 TEACHERS = (SOLVER, OPTIMAL, CHANCE) = ("solver", "optimal", "chance")
@@ -96,26 +100,57 @@ def _played(flags: Mapping[str, Any], config: PlayConfig) -> bool:
 
 def _check_levels(config: PlayConfig, flag: str) -> None:
     """Check that there are levels as `final_levels` says, on which the model was not trained; `flag`: its name."""
+    import numpy as np
+
     from textgames.games import levels
     from textgames.models import sources
 
-    levels.evaluation(config, config.final_levels, config.val_data_num)
-    if config.final_levels != VALIDATION_SET:
-        return
+    judged_on = levels.evaluation(config, config.final_levels, config.val_data_num)
     played = [flags for flags in sources.lineage(config.model) if _played(flags, config)]
-    if config.env == SOKOBAN and any(flags.get("augment") for flags in played):
+    turned = any(flags.get("augment") for flags in played)
+    if config.final_levels == VALIDATION_SET and config.env == SOKOBAN and turned:
         raise record.UserError(
             f"--{flag}: {config.model} was trained on turned levels (augment), and some of these equal validation "
             f"levels; give {flag}=validation_disjoint or a test set"
         )
-    # A training leaves out the validation levels that its own generator draws.
+    # A training leaves out the levels of sets that its own generator draws.
     drawn_by = {SOKOBAN: "search-depth", FROZENLAKE: "frozen"}.get(config.env, "")
     value = getattr(config, drawn_by.replace("-", "_"), None)
-    if any(flags.get(drawn_by, value) != value for flags in played):
+    others = [flags for flags in played if flags.get(drawn_by, value) != value]
+    if config.final_levels == VALIDATION_SET and others:
         raise record.UserError(
             f"--{flag}: {config.model} was trained on levels of another {drawn_by}, and some of these equal validation "
             f"levels; give {flag}=validation_disjoint or a test set"
         )
+    keys = levels.symmetric_keys(config, judged_on)
+    for flags in others:
+        common = np.isin(keys, _trained_keys(config, flags, drawn_by)).sum()
+        if common:
+            raise record.UserError(
+                f"--{flag}: {config.model} was trained with {drawn_by}={flags[drawn_by]:g}, and {common} of the "
+                f"{len(keys)} levels of {config.final_levels} are among its levels, turned or mirrored; give another "
+                f"set, or train it with {drawn_by}={value:g}"
+            )
+
+
+def _trained_keys(
+    config: PlayConfig, flags: Mapping[str, Any], drawn_by: str
+) -> NDArray[np.bytes_]:
+    """Return the keys, see `levels.symmetric_keys`, of the levels of a training with these flags.
+
+    Args:
+        config: Flags with the same grid.
+        flags: Flags of the training.
+        drawn_by: The flag of its generator that differs.
+    """
+    from textgames.games import levels
+
+    trained = replace(config, **{drawn_by.replace("-", "_"): flags[drawn_by]})
+    excluded = max(levels.VALIDATION, int(flags.get("val-data-num", 0)))
+    supervised = "train-levels" in flags
+    count = int(flags["train-levels" if supervised else "train-size"])
+    seeds = levels.training(trained, count, levels.FIRST_SFT if supervised else None, excluded)
+    return levels.symmetric_keys(trained, seeds)
 
 
 def check(config: PlayConfig, *, training: bool = True) -> None:
