@@ -102,6 +102,14 @@ def test_a_training_on_more_levels_than_the_test_sets_leave_out_has_none_of_thei
         assert not any(set(forms(grid)) & used for grid in grids(config, tested))
 
 
+def test_a_training_on_fewer_levels_has_the_first_of_one_on_more(few_used):
+    """Also where some are levels of a test set: no seeds are skipped after these."""
+    config = GameConfig(env="sokoban")
+    more = levels.training(config, 2500)
+    for count in (100, 600, 2000):
+        np.testing.assert_array_equal(levels.training(config, count), more[:count])
+
+
 def test_a_training_has_no_level_of_a_test_set_with_fewer_levels_than_its_validation(
     few_used, monkeypatch
 ):

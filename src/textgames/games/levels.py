@@ -100,10 +100,11 @@ def training(
     start, missing, tried = FIRST[config.env] if first is None else first, count, 0
     while missing > 0:
         seeds = start + np.arange(max(2 * missing, 100), dtype=np.int64)
-        allowed = seeds[~np.isin(level_keys(config, seeds), excluded_keys)]
-        allowed = _without_held_out(config, allowed[:missing], excluded)
+        allowed = seeds[~np.isin(level_keys(config, seeds), excluded_keys)][:missing]
+        start = int(allowed[-1] if len(allowed) == missing else seeds[-1]) + 1
+        allowed = _without_held_out(config, allowed, excluded)
         parts.append(allowed)
-        start, missing, tried = start + len(seeds), missing - len(allowed), tried + len(seeds)
+        missing, tried = missing - len(allowed), tried + len(seeds)
         if missing and tried > 100 * count + 10_000:
             raise record.UserError(
                 f"--size: on {config.side} x {config.side} cells almost all levels are among the {excluded} for "
