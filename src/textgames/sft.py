@@ -62,6 +62,9 @@ class Config(PlayConfig):
         2048, "length of a text; turns beyond it are left out [tokens]", low=16
     )
     test_freq: int = option(0, "updates between validations of the loss; 0: an epoch", low=0)
+    save_freq: int = option(
+        500, "updates between checkpoints; there is one after every validation too", low=1, resumable=True
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -164,8 +167,11 @@ def train(
         if record.is_due(learner.update, interval, updates):
             run.log(record.mean_metrics(unlogged), learner.update)
             unlogged.clear()
+        due = run.checkpoint_due(learner.update, config.save_freq)
         if record.is_due(learner.update, test_interval, updates):
             validate_and_save()
+        elif due:
+            save(run, learner, best, unlogged)
         run.progress(learner.update, updates, "update")
     return best
 

@@ -269,9 +269,14 @@ def trained(started, name: str, **more) -> dict:
     return json.loads((Path(record.run.os.environ["RUN_DIR"]) / "result.json").read_text())
 
 
-@pytest.mark.parametrize("kind", [{}, {"lora_rank": 2, "test_freq": 4}], ids=["full", "lora"])
+@pytest.mark.parametrize(
+    ("kind", "saved_at"),
+    [({}, 4), ({"lora_rank": 2, "test_freq": 4}, 4),
+     ({"epochs": 1, "batch_size": 8, "micro_batch_size": 8, "save_freq": 3}, 6)],
+    ids=["full", "lora", "within an epoch"],
+)  # fmt: skip
 def test_an_interrupted_run_ends_with_the_same_weights(
-    started, tmp_path: Path, monkeypatch, kind
+    started, tmp_path: Path, monkeypatch, kind, saved_at
 ) -> None:
     whole = trained(started, "whole", **kind)
     learn = SupervisedLearner.learn
@@ -284,6 +289,7 @@ def test_an_interrupted_run_ends_with_the_same_weights(
     monkeypatch.setattr(SupervisedLearner, "learn", breaks)
     with pytest.raises(OSError, match="goes down"):
         trained(started, "broken", **kind)
+    assert record.load_checkpoint(tmp_path / "broken").state["pupil"]["update"] == saved_at
     monkeypatch.setattr(SupervisedLearner, "learn", learn)
     resumed = trained(started, "broken", **kind)
     assert resumed["digest"] == whole["digest"]
