@@ -415,6 +415,14 @@ def test_wrong_flags_are_named(flags: dict, message: str) -> None:
         sft.Config(**flags)
 
 
+def test_a_grid_with_too_few_levels_is_named() -> None:
+    """Of 5 x 5 cells there are few levels, and nearly all of them are in the training, turned or mirrored."""
+    config = sft.Config(env="sokoban", size=5, augment=True, final_levels="test")
+    words = r"--test-levels: 130, but of 1040 levels beyond the 4000 .* only [01] are others"
+    with pytest.raises(record.UserError, match=words):
+        demonstrations.seeds(config, 4_000, 130, augment=True)
+
+
 def test_a_length_into_which_nothing_fits_is_named(started) -> None:
     with pytest.raises(record.UserError, match="--max-length: no reply fits"):
         trained(started, "run", prompt="full", max_length=40)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from runcatalog import record
 from textgames.games import levels, solver, wording
 from textgames.games.bandit import HIGH
 from textgames.games.bounds import frozenlake_actions
@@ -23,6 +24,7 @@ from textgames.learning.options import CHANCE, OPTIMAL, SOLVER, PlayConfig
 from textgames.models.chat_template import chat_parts
 from textgames.models.trajectories import Text
 
+_LEAST_NEW = 0.001  # share of new levels in further ones below which no more are looked for
 _THINK_END = THINK.replace("<", "</")
 
 
@@ -33,19 +35,30 @@ def seeds(
 
     The levels of the validation games are excluded, and test seeds have no training level, also not turned or mirrored
     where training turns and mirrors levels. (Every seed of the bandit is a level of its own.)
+
+    Raises:
+        UserError: There are too few such levels.
     """
     excluded = max(levels.VALIDATION, config.val_data_num)
     keys_of = levels.symmetric_keys if augment else levels.level_keys
-    solvable, first = np.zeros(0, np.int64), levels.FIRST_SFT
+    solvable, keys, first = np.zeros(0, np.int64), np.zeros(0, "S1"), levels.FIRST_SFT
     while True:
         # After 16,000 levels about one in four further ones is not among them.
         new = levels.training(config, train + 8 * test, first, excluded)
-        solved = [solution is not None for solution in solver.solutions(config, new)]
-        solvable, first = np.concatenate([solvable, new[solved]]), int(new[-1]) + 1
-        keys = keys_of(config, solvable)
+        first = int(new[-1]) + 1
+        new = new[[solution is not None for solution in solver.solutions(config, new)]]
+        solvable, keys = (
+            np.concatenate(parts) for parts in ((solvable, new), (keys, keys_of(config, new)))
+        )
         others = ~np.isin(keys, keys[:train])
-        if len(solvable) >= train and others.sum() >= test:
+        further = len(solvable) - train
+        if further >= 0 and others.sum() >= test:
             return solvable[:train], solvable[others][:test]
+        if further >= 1000 and others.sum() < _LEAST_NEW * further:
+            raise record.UserError(
+                f"--test-levels: {test}, but of {further} levels beyond the {train} of the training only "
+                f"{others.sum()} are others; give fewer train-levels, or use more cells (size)"
+            )
 
 
 def texts(
