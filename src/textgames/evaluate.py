@@ -120,7 +120,9 @@ def main(config: Config) -> dict[str, Any]:
         trajectories = validation.validate(
             loaded, played_as, game_seeds, generator, run=run, replays=replays
         )
-        run.artifact("dialogues.md").write_text(dialogues.page(played_as.env, trajectories))
+        run.artifact("dialogues.md").write_text(
+            dialogues.page(played_as.env, trajectories), encoding="utf-8"
+        )
         curves = {
             "success": summary.success_by_turn(trajectories, config.max_turns),
             **summary.bound_curves(played_as, seeds, config.max_turns),
