@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -67,6 +67,17 @@ class Operation:
     compare: tuple[str, ...] = ()
     objective: Objective | None = None
     units: dict[str, str] = field(default_factory=dict)
+
+    def required(self, parents: Sequence[str]) -> dict[str, str]:
+        """Return the run of each required name; none where a record does not say which is which.
+
+        Args:
+            parents: The runs that a run started from, as in its record: each once, in the order of `requires`.
+        """
+        chosen = list(parents) * len(self.requires) if len(parents) == 1 else parents
+        if len(chosen) != len(self.requires):
+            return {}
+        return dict(zip(self.requires, chosen, strict=True))
 
     def unit(self, metric: str) -> str:
         """Return the unit of a metric: of its name, else of the first pattern that matches; "" without one."""

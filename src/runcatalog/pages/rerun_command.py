@@ -88,11 +88,7 @@ def rerun(declared: Mapping[str, Operation], head: RunRecord, trials: Sequence[R
             note="trials do not form a grid; `catalog row RUN` prints the command of a trial"
         )
     parents = dict.fromkeys(p for run in (trials or [head]) for p in run.parents)
-    required: tuple[str, ...] = ()
-    # The parents in a record are in the order in which the operation requires them.
-    if len(operation.requires) == len(parents):
-        pairs = zip(operation.requires, parents, strict=True)
-        required = tuple(f"{name}={parent[:8]}" for name, parent in pairs)
+    required = tuple(f"{n}={p[:8]}" for n, p in operation.required(list(parents)).items())
     # A run that was never started has no value for a required run.
     kept = {n: v for n, v in flags.items() if v is not None or n not in operation.requires}
     words = {name: _shell(value) for name, value in kept.items()}

@@ -188,9 +188,7 @@ class Repeater:
             raise CatalogError(
                 f"{record.id8}: operation {record.operation} is not declared at {record.commit[:8]}"
             )
-        # The parents in a record are in the order in which the operation requires them.
-        if len(operation.requires) == len(parents):
-            words |= dict(zip(operation.requires, parents.values(), strict=True))
+        words |= operation.required(list(parents.values()))
         return [f"{name}={word}" for name, word in words.items()]
 
     def _environment(self, root: Path) -> dict[str, str]:
