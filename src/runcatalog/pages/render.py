@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -176,7 +177,7 @@ class Catalog:
             for name, value in (flags.items() if isinstance(flags, Mapping) else ())
         }
         flags = None if isinstance(flags, Mapping) else flags
-        named = (flag for each in (names or {}).values() for flag in each)
+        named = itertools.chain.from_iterable((names or {}).values())
         _check_flags("table", shown, named, self._runs(shown))
         rows = setting_table.rows(
             self.data,
@@ -284,8 +285,9 @@ class Catalog:
         """
         from runcatalog.plots.landscapes import Landscape
 
-        heads = [h for h in self.data.heads(operation) if (h.batch or h.run).startswith(batch)]
-        if self.data.heads(operation) and not heads:
+        known = self.data.heads(operation)
+        heads = [head for head in known if (head.batch or head.run).startswith(batch)]
+        if known and not heads:
             raise CatalogError(f"landscape {name!r}: no run of {operation} begins with {batch!r}")
         for head in reversed(heads):
             own = None if head.batch else head
@@ -369,11 +371,7 @@ class Catalog:
             if run.status == FINISHED and not self.data.is_batch(run)
         ]
         names = more.get("names") or {}
-        named = (
-            *(flags or ()),
-            *(where or ()),
-            *(flag for each in names.values() for flag in each),
-        )
+        named = itertools.chain(flags or (), where or (), *names.values())
         _check_flags(f"seed_points {name!r}", operations, named, finished)
         runs = [
             run

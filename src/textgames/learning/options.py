@@ -122,6 +122,8 @@ def _check_levels(config: PlayConfig, flag: str) -> None:
             f"--{flag}: {config.model} was trained on levels of another {drawn_by}, and some of these equal validation "
             f"levels; give {flag}=validation_disjoint or a test set"
         )
+    if not others:
+        return
     keys = levels.symmetric_keys(config, judged_on)
     for flags in others:
         common = np.isin(keys, _trained_keys(config, flags, drawn_by)).sum()

@@ -94,14 +94,11 @@ def rows(
         single = [m for setting in grouped[operation] for m in setting.members]
         shown = settings.varying(single) if flags is None else flags
         left_out = shared | usual(grouped[operation], flags) | (hidden or {})
-        new = [_row(data, s, name, shown, left_out, variants, summary) for s in grouped[operation]]
-        titles = [
-            markdown.escape(title) if (title := name_of(setting)) else name
-            for setting in grouped[operation]
-        ]
+        named = [markdown.escape(name_of(setting)) for setting in grouped[operation]]
+        titles = [title or name for title in named]
         new = [
-            replace(row, cells={**row.cells, SETTING: title}) if title != name else row
-            for row, title in zip(new, titles, strict=True)
+            _row(data, s, title or setting_cell(s, name, shown, left_out), variants, summary)
+            for s, title in zip(grouped[operation], named, strict=True)
         ]
         new = _distinct(new, grouped[operation], titles, shown, left_out)
         new += [_empty_batch(data, head, name) for head in _without_trials(data, operation)]
@@ -110,7 +107,7 @@ def rows(
             new = [replace(row, cells={**row.cells, OUTCOME: note}) for row in new]
         if not new and not settings.search_heads(data, operation):
             new = [missing_row(data, operation, name)]
-        first = sum(map(bool, map(name_of, grouped[operation])))
+        first = sum(map(bool, named))
         earlier = range(first, first + len(new) - SHOWN)
         new = [replace(row, folded=i in earlier) for i, row in enumerate(new)]
         table += _with_report(new, data, operation, grouped[operation])
@@ -120,15 +117,13 @@ def rows(
 def _row(
     data: PageData,
     setting: Setting,
-    name: str,
-    shown: Sequence[str],
-    hidden: Mapping[str, Sequence[Any]],
+    title: str,
     variants: Sequence[str],
     summary: bool,
 ) -> Row:
     objectives = setting.objectives
     row = {
-        SETTING: setting_cell(setting, name, shown, hidden),
+        SETTING: title,
         COUNT: cells.count(setting),
         OUTCOME: cells.outcome(data, setting, summary),
         STARTED: cells.day(setting.newest),
