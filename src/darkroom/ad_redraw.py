@@ -112,7 +112,10 @@ def by_variant(studies: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def tested(study: dict[str, Any], records: committed.Records) -> list[dict[str, Any]]:
-    """Return the trainings on the study's splits whose tests are in the same rooms, of any settings."""
+    """Return the trainings on the study's splits whose tests are in the same rooms, of any settings.
+
+    Of a training that was repeated with its seed it is the newest.
+    """
     flags = {"histories": ad_study.Config.histories} | study["flags"]
     splits = str(flags["splits"]).split()
     histories = {
@@ -120,13 +123,16 @@ def tested(study: dict[str, Any], records: committed.Records) -> list[dict[str, 
         for run in records.get(flags["histories"], [])
         if str(run["flags"]["size"]) == ad_study.SOURCE_SIZE
     }
-    return [
-        training
+    newest = {
+        repr(
+            (settings_of(training), training["flags"]["split"], training["flags"].get("seed"))
+        ): training
         for training in records.get("ad:train", [])
         if str(training["flags"]["split"]) in splits
         and histories & set(training["parents"])
         and not float(training["flags"].get("validation-share", 0))
-    ]
+    }
+    return list(newest.values())
 
 
 def trainings(study: dict[str, Any]) -> int:
@@ -188,9 +194,7 @@ def variant_scores(
     for training in trainings:
         objective = training["result"]["objective"]
         # The preset's number of updates at that time is where the objective was measured.
-        settings = variant_settings(training["flags"], training["result"].get("settings", {})) | {
-            "updates": objective["at"]
-        }
+        settings = settings_of(training) | {"updates": objective["at"]}
         changed = [f"{n}={text(value)}" for n, value in settings.items() if value != default[n]]
         variant = scores[" ".join(changed) or "default"]
         variant.append((objective["value"], float(training["flags"]["copies"])))
@@ -205,6 +209,11 @@ def variant_scores(
                 variant.append((values[name], float(evaluation["flags"]["copies"])))
     order = sorted(scores, key=lambda name: (name != "default", name))
     return {name: scores[name] for name in order}
+
+
+def settings_of(training: dict[str, Any]) -> dict[str, Any]:
+    """Return :func:`variant_settings` of the record of a training."""
+    return variant_settings(training["flags"], training["result"].get("settings", {}))
 
 
 def variant_settings(flags: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
