@@ -38,8 +38,8 @@ class Group:
 
 def varying(trials: Sequence[RunRecord]) -> list[str]:
     """Return the names of the flags in which trials differ, except the seed."""
-    names = sorted({name for trial in trials for name in trial.flags} - NOT_OF_SETTING)
-    return [n for n in names if _differs([t.flags.get(n) for t in trials])]
+    names = sorted({name for trial in trials for name in trial.comparable_flags} - NOT_OF_SETTING)
+    return [n for n in names if _differs([t.comparable_flags.get(n) for t in trials])]
 
 
 def groups(trials: Sequence[RunRecord], flags: Sequence[str] | None = None) -> list[Group]:
@@ -52,12 +52,16 @@ def groups(trials: Sequence[RunRecord], flags: Sequence[str] | None = None) -> l
     names = varying(trials) if flags is None else list(flags)
     by_point: dict[tuple[Any, ...], list[RunRecord]] = {}
     for trial in sorted(trials, key=order):
-        by_point.setdefault(tuple(_key(trial.flags.get(n)) for n in names), []).append(trial)
+        by_point.setdefault(tuple(_key(trial.comparable_flags.get(n)) for n in names), []).append(
+            trial
+        )
     grouped = []
     for members in by_point.values():
         objectives = tuple(m.objective for m in members if m.status == FINISHED and m.objective)
         grouped.append(
-            Group({n: members[0].flags.get(n) for n in names}, tuple(members), objectives)
+            Group(
+                {n: members[0].comparable_flags.get(n) for n in names}, tuple(members), objectives
+            )
         )
     sign = sort_sign(trials)
 
@@ -150,7 +154,7 @@ def lineage(run: RunRecord, parent: str, known: Mapping[str, RunRecord]) -> obje
 
 def compared(run: RunRecord) -> dict[str, values.Scalar]:
     """Return the flags that may change a run's result, without its seed, in order of their names."""
-    return {n: v for n, v in sorted(run.flags.items()) if n not in NOT_OF_SETTING}
+    return {n: v for n, v in sorted(run.comparable_flags.items()) if n not in NOT_OF_SETTING}
 
 
 def name_of(run: RunRecord, names: Mapping[str, Mapping[str, Any]]) -> str:
@@ -164,7 +168,7 @@ def name_of(run: RunRecord, names: Mapping[str, Mapping[str, Any]]) -> str:
         (
             name
             for name, flags in names.items()
-            if all(run.flags.get(flag) == value for flag, value in flags.items())
+            if all(run.comparable_flags.get(flag) == value for flag, value in flags.items())
         ),
         "",
     )
@@ -184,7 +188,8 @@ def sort_sign(trials: Sequence[RunRecord]) -> int:
 def flag_of(run: RunRecord, flag: str, by_id: Mapping[str, RunRecord]) -> values.Scalar:
     """Return the value of a flag of a run, else of the first run that it started from that has it; None without one."""
     origins = (run, *(by_id[parent] for parent in run.parents if parent in by_id))
-    return next((origin.flags[flag] for origin in origins if flag in origin.flags), None)
+    found = (origin.comparable_flags for origin in origins)
+    return next((flags[flag] for flags in found if flag in flags), None)
 
 
 def by_flag(

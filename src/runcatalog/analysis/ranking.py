@@ -13,6 +13,7 @@ from typing import Any
 from runcatalog.analysis import groups as grouping
 from runcatalog.model import statistics, values
 from runcatalog.model.errors import CatalogError
+from runcatalog.model.project import Operation, with_added_flags
 from runcatalog.model.run_record import (
     FAILED,
     FINISHED,
@@ -142,6 +143,7 @@ def rank(
     metric: str = "",
     goal: str = "",
     by: Sequence[str] | None = None,
+    operations: Mapping[str, Operation] | None = None,
 ) -> Ranking:
     """Return the groups of an operation's runs, the best first.
 
@@ -156,15 +158,17 @@ def rank(
         goal: "max" or "min"; "" to use the objective's goal, or to infer it from the metric's name.
         by: Flags to group by; by default all except the seed and those that do not change what a run computes, and the
             runs that a run was made from.
+        operations: Declared operations by name, for the values that flags had before they were added.
 
     Raises:
         CatalogError: The operation, the metric or a flag does not exist.
     """
-    stored, known, marked = _of_operation(reader, operation)
+    stored, by_run, marked = _of_operation(reader, operation)
+    known = {r.run: r for r in with_added_flags(by_run.values(), operations or {})}
     measure = _measure(operation, stored, metric, goal)
     runs = [s for s in stored if not _is_batch(s.record)]
     single = [s for s in runs if not _has_other_objective(s.record, measure)]
-    records = [s.record for s in single]
+    records = [known[s.run] for s in single]
     metric_values = _metric_values(reader, single, measure)
     kept = grouping.without_repetitions(records, known)
     groups = _by_setting(kept, known) if by is None else _by_flags(kept, _known_flags(by, kept))
@@ -181,7 +185,7 @@ def _by_flags(records: Sequence[RunRecord], names: Sequence[str]) -> list[Ranked
     """Group runs by the values of some flags."""
     groups: dict[tuple[str, ...], RankedGroup] = {}
     for record in records:
-        point = {name: record.flags.get(name) for name in names}
+        point = {name: record.comparable_flags.get(name) for name in names}
         key = tuple(values.flag_text(value) for value in point.values())
         groups.setdefault(key, RankedGroup(point, [])).runs.append(record)
     return list(groups.values())
@@ -191,7 +195,7 @@ def _by_setting(records: Sequence[RunRecord], known: Mapping[str, RunRecord]) ->
     """Group runs that differ only in their seed; a setting includes the runs that a run was made from."""
     names = grouping.varying(records)
     groups = [
-        RankedGroup({name: runs[0].flags.get(name) for name in names}, runs)
+        RankedGroup({name: runs[0].comparable_flags.get(name) for name in names}, runs)
         for runs in grouping.by_setting(records, known, labels=False)
     ]
     alike = Counter(repr(group.point) for group in groups)
@@ -328,7 +332,7 @@ def _mean(objectives: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _known_flags(by: Sequence[str], records: Sequence[RunRecord]) -> list[str]:
-    known = {name for record in records for name in record.flags}
+    known = {name for record in records for name in record.comparable_flags}
     for name in by:
         if name not in known:
             raise CatalogError(f"--group-by {name}: no run has this flag{suggestion(name, known)}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from runcatalog.model.errors import CatalogError
-from runcatalog.model.project import Project
+from runcatalog.model.project import Operation, Project
 
 if TYPE_CHECKING:
     from runcatalog.model.run_record import RunRecord
@@ -105,6 +105,15 @@ def runs_of(options: argparse.Namespace, *, all_projects: bool = False) -> Reade
     except CatalogError:
         return source
     return WithCommitted(source if all_projects else OwnRuns(project, source), project.records)
+
+
+def declared_operations() -> dict[str, Operation]:
+    """Return the project's operations by name; none outside of a project."""
+    try:
+        project = Project.find()
+    except CatalogError:
+        return {}
+    return project.operations()
 
 
 def committed_records(project: Project) -> list[RunRecord]:

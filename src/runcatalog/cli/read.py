@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from runcatalog.cli.common import Commands, run_named, runs_of
+from runcatalog.cli.common import Commands, declared_operations, run_named, runs_of
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Project
 
@@ -64,7 +64,9 @@ def best(options: argparse.Namespace) -> int:
     by = None
     if options.group_by is not None:
         by = [name for names in options.group_by for name in names.split(",") if name]
-    result = ranking.rank(source, options.operation, options.metric, options.goal, by)
+    result = ranking.rank(
+        source, options.operation, options.metric, options.goal, by, declared_operations()
+    )
     if options.json:
         print(ranking.as_json(result, options.number))
     else:

@@ -11,9 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from runcatalog.model import declarations
+from runcatalog.model import declarations, values
 from runcatalog.model.declarations import GUILD_FILE, load_yaml
 from runcatalog.model.errors import CatalogError
+from runcatalog.model.run_record import RunRecord
 from runcatalog.record.provenance.machine import Machine, inventory
 
 CATALOG_FILE = "runs_catalog.md"
@@ -56,6 +57,8 @@ class Operation:
         compare: Columns of `guild compare`, as declared.
         objective: Declared objective; None without one.
         units: Unit by name of a metric, or by a pattern such as `length/*`: the attribute `units`, which Guild ignores.
+        added_flags: What runs from before a flag did, as its value, by flag: the attribute `added-flags`, which Guild
+            ignores. Runs without the flag are compared as runs with this value.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Operation:
     compare: tuple[str, ...] = ()
     objective: Objective | None = None
     units: dict[str, str] = field(default_factory=dict)
+    added_flags: dict[str, values.Scalar] = field(default_factory=dict)
 
     def required(self, parents: Sequence[str]) -> dict[str, str]:
         """Return the run of each required name; none where a record does not say which is which.
@@ -245,6 +249,7 @@ class Project:
                 tuple(_columns(declared)),
                 _declared_objective(declared) or self.objective,
                 _units(body.get("units")),
+                _added_flags(declared),
             )
         return by_name
 
@@ -405,6 +410,55 @@ def _units(content: Any) -> dict[str, str]:
     """Return the units of metrics by name or pattern; empty for anything but a mapping."""
     entries = content.items() if isinstance(content, dict) else ()
     return {str(name): str(unit) for name, unit in entries}
+
+
+def _added_flags(declared: declarations.Declared) -> dict[str, values.Scalar]:
+    """Return the values that later flags of an operation had before they were added.
+
+    Raises:
+        CatalogError: They are no mapping of flags to single values.
+    """
+    content = declared.body.get("added-flags")
+    entries = content if isinstance(content, dict) else {"": content}
+    if content is not None and any(
+        not name or isinstance(value, dict | list | None) for name, value in entries.items()
+    ):
+        raise CatalogError(
+            f"{declared.file}: {declared.name}: added-flags: {{FLAG: VALUE}} is expected, got {content!r}"
+        )
+    return {str(n): values.parse_flag(v) for n, v in entries.items()} if content else {}
+
+
+def with_added_flags(
+    records: Iterable[RunRecord], operations: Mapping[str, Operation]
+) -> list[RunRecord]:
+    """Return records that are compared with the values that their operations declare for later flags.
+
+    A declared value has the type that the flag has in other runs: 1 is the 1.0 of a float.
+
+    Args:
+        records: The records.
+        operations: Declared operations by name.
+    """
+    records = list(records)
+    found: dict[str, dict[str, values.Scalar]] = {}
+    for record in records:
+        operation = operations.get(record.operation)
+        for name in operation.added_flags.keys() & record.flags.keys() if operation else ():
+            found.setdefault(record.operation, {})[name] = record.flags[name]
+    added = {
+        name: {
+            flag: _as(value, operations[name].added_flags[flag]) for flag, value in flags.items()
+        }
+        for name, flags in found.items()
+    }
+    return [record.with_added_flags(added.get(record.operation, {})) for record in records]
+
+
+def _as(example: values.Scalar, value: values.Scalar) -> values.Scalar:
+    """Return a number as a float if the example is one; any other value as it is."""
+    is_float = isinstance(example, float) and type(value) is int
+    return float(value) if is_float else value  # type: ignore[arg-type]
 
 
 def _objective(content: Any) -> Objective | None:

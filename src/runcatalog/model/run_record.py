@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter, lt
+from types import MappingProxyType
 from typing import Any
 
 from runcatalog.model import values
@@ -187,6 +188,8 @@ class RunRecord:
     superseded_why: str = ""
     retracted: str = ""
     reproduced: tuple[dict[str, Any], ...] = ()
+    # No field, since it is not of the record: see `with_added_flags`.
+    _added_flags = MappingProxyType[str, values.Scalar]({})
 
     def __post_init__(self) -> None:
         _check_id("run", self.run)
@@ -249,9 +252,26 @@ class RunRecord:
         return outcomes_of(self.result)
 
     @property
+    def comparable_flags(self) -> Mapping[str, values.Scalar]:
+        """The flags, with the declared values of those that its script did not have yet: :meth:`with_added_flags`."""
+        return {**self._added_flags, **self.flags} if self._added_flags else self.flags
+
+    @property
     def split(self) -> str:
         """Split of the set on which the objective was computed; "" if the run declares none."""
         return self.evaluation.split if self.evaluation else ""
+
+    def with_added_flags(self, added: Mapping[str, values.Scalar]) -> RunRecord:
+        """Return the record with values of flags that its script did not have yet.
+
+        They count where runs are compared (`comparable_flags`); `flags` and the record's file are as recorded.
+        """
+        lacking = {name: value for name, value in added.items() if name not in self.flags}
+        if not lacking or not self.flags:  # a batch has no flags
+            return self
+        record = copy.copy(self)
+        object.__setattr__(record, "_added_flags", lacking)
+        return record
 
     def with_points(self, points: Mapping[str, Iterable[Point]]) -> RunRecord:
         """Return the record with the metrics of these points."""

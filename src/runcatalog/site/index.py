@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from runcatalog.model import marks, values
-from runcatalog.model.project import Operation, Project
+from runcatalog.model.project import Operation, Project, with_added_flags
 from runcatalog.model.run_record import NOT_OF_SETTING, RunRecord
 from runcatalog.numbers import is_number
 from runcatalog.pages.tables import batch_summary
@@ -58,7 +58,7 @@ def index(
             "outcomes": columns.texts(outcomes_text(o) for o in objectives),
         },
         "batches": [row for row, r in enumerate(records) if (r.result or {}).get("batch")],
-        "flags": _flags(records),
+        "flags": _flags(with_added_flags(records, project.operations())),
         "not_of_setting": sorted(NOT_OF_SETTING),
         "metrics": sorted({name for record in records for name in record.metrics}),
         "operations": _operations(project, records),
@@ -95,11 +95,14 @@ def _fact(record: RunRecord, name: str) -> float | None:
 
 
 def _flags(records: Sequence[RunRecord]) -> dict[str, Any]:
-    """Return the flags as texts, as MLflow stores them: the site parses them as `values.parse_flag` does."""
-    names = sorted({name for record in records for name in record.flags})
+    """Return the flags as texts, as MLflow stores them: the site parses them as `values.parse_flag` does.
+
+    Runs are compared by them, so they have the declared values of flags that a script did not have yet.
+    """
+    names = sorted({name for record in records for name in record.comparable_flags})
     return {
         name: columns.texts(
-            values.flag_text(record.flags[name]) if name in record.flags else None
+            values.flag_text(flags[name]) if name in (flags := record.comparable_flags) else None
             for record in records
         )
         for name in names

@@ -8,7 +8,7 @@ from typing import Any
 
 from runcatalog.analysis import groups, record_numbers
 from runcatalog.model import marks
-from runcatalog.model.project import Operation, Reported
+from runcatalog.model.project import Operation, Reported, with_added_flags
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages.tables import evaluation_marks
 from runcatalog.text import links as page_links
@@ -57,7 +57,8 @@ class PageData:
     _marked_of: dict[str, list[RunRecord]] = field(init=False)
 
     def __post_init__(self) -> None:
-        ordered = sorted(with_intervals(self.records, self.intervals), key=groups.order)
+        compared = with_added_flags(self.records, self.operations)
+        ordered = sorted(with_intervals(compared, self.intervals), key=groups.order)
         self.opened = self.opened or evaluation_marks.openings(ordered)
         self.by_id = {record.run: record for record in marks.current(ordered)}
         self.marked = {r.run: r for r in ordered if r.run not in self.by_id}

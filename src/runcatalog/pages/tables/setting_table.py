@@ -196,12 +196,12 @@ def setting_cell(
         room: Characters, without the number of further flags.
     """
     first, hidden = setting.members[0], hidden or {}
-    named, rest = _label_flags(first)
+    (named, rest), known = _label_flags(first), first.comparable_flags
     flags = {
-        n: first.flags[n]
+        n: known[n]
         for n in dict.fromkeys((*differing, *named, *shown))
-        if (n in differing and n in first.flags)
-        or first.flags.get(n) not in (None, "", name, *hidden.get(n, ()))
+        if (n in differing and n in known)
+        or known.get(n) not in (None, "", name, *hidden.get(n, ()))
     }
     title = f"{name} “{markdown.escape(rest)}”" if rest else name
     parts = [f"{markdown.escape(n)} {flag_text(v)}" for n, v in flags.items()]

@@ -131,8 +131,9 @@ def varying(runs: Sequence[RunRecord]) -> list[str]:
 
     A flag that some runs lack, since their script did not have it yet, counts by the runs that have it.
     """
-    names = dict.fromkeys(name for run in runs for name in run.flags)
-    values = {name: {repr(r.flags[name]) for r in runs if name in r.flags} for name in names}
+    flags = [run.comparable_flags for run in runs]
+    names = dict.fromkeys(name for each in flags for name in each)
+    values = {name: {repr(each[name]) for each in flags if name in each} for name in names}
     return sorted(
         name for name, found in values.items() if len(found) > 1 and name not in NOT_OF_SETTING
     )

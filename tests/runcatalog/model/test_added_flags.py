@@ -1,0 +1,88 @@
+"""Values that a study declares for flags which its scripts got later: `added-flags` in guild.yml."""
+
+from dataclasses import replace
+
+import pytest
+
+from memory_reader import MemoryReader
+from runcatalog.analysis import groups, ranking
+from runcatalog.model.errors import CatalogError
+from runcatalog.model.project import Project, with_added_flags
+from runcatalog.model.run_record import from_json, to_json
+from runcatalog.pages.render import Catalog
+
+
+@pytest.fixture
+def declare(project):
+    """Return a function that writes what toy:train declares and returns the project."""
+
+    def write(text: str) -> Project:
+        (project.experiments / "toy/guild.yml").write_text(
+            "- model: toy\n"
+            "  operation-defaults:\n"
+            f"    added-flags: {text}\n"
+            "  operations:\n"
+            "    train: {main: src/toy.train}\n"
+        )
+        return Project(project.root)
+
+    return write
+
+
+def test_runs_from_before_a_flag_are_of_the_setting_with_its_declared_value(make, declare):
+    project = declare("{momentum: 1, never: 3}")
+    records = [
+        make(1, value=0.5, seed=1, lr=0.1),
+        make(2, value=0.7, seed=2, lr=0.1, momentum=1.0),
+        make(3, value=0.9, seed=3, lr=0.1, momentum=0.5),
+    ]
+    known = {r.run: r for r in with_added_flags(records, project.operations())}
+    pooled = [[r.seed for r in runs] for runs in groups.by_setting(known.values(), known)]
+    assert pooled == [[1, 2], [3]]
+    # A flag that no run has is none of the operation's.
+    assert all("never" not in groups.compared(r) for r in known.values())
+
+    (project.experiments / "toy/catalog.md.j2").write_text('{{ table(["toy:train"]) }}\n')
+    page = Catalog(project, records).pages["catalog/toy.md"]
+    rows = [line for line in page.splitlines() if line.startswith("| train")]
+    assert [[share in row for share in ("60 %", "90 %")] for row in rows] == [[1, 0], [0, 1]]
+
+    reader = MemoryReader(records)
+    ranked = ranking.rank(reader, "toy:train", operations=project.operations())
+    assert {g.point["momentum"]: len(g.runs) for g in ranked.groups} == {1.0: 2, 0.5: 1}
+    assert len(ranking.rank(reader, "toy:train").groups) == 3
+
+
+def test_the_newest_run_of_a_seed_counts_whether_or_not_it_has_the_flag(make, declare):
+    operations = declare("{momentum: 1}").operations()
+    first = make(1, value=0.5, seed=1, lr=0.1)
+    again = make(2, value=0.7, seed=1, lr=0.1, momentum=1)
+    known = {r.run: r for r in with_added_flags([first, again], operations)}
+    kept = groups.without_repetitions(list(known.values()), known)
+    assert [r.run for r in kept] == [again.run]
+
+
+def test_a_record_is_written_as_it_was_read(make, declare):
+    operations = declare("{momentum: 1}").operations()
+    records = [make(1, value=0.5, seed=1, lr=0.1), make(2, value=0.7, seed=2, momentum=1)]
+    content = [to_json(record) for record in records]
+    compared = with_added_flags([from_json(each) for each in content], operations)
+    assert [to_json(record) for record in compared] == content
+    assert compared == records
+    # What is derived from it is compared in the same way.
+    derived = compared[0].with_points({"loss": [(0, 1.0)]})
+    assert groups.compared(derived) == {"lr": 0.1, "momentum": 1}
+    assert groups.compared(replace(records[0])) == {"lr": 0.1}
+
+
+def test_a_batch_gets_no_flags(make, declare):
+    operations = declare("{momentum: 1}").operations()
+    batch = make(1, result={"batch": {}})
+    (compared, _) = with_added_flags([batch, make(2, value=0.7, momentum=1)], operations)
+    assert groups.compared(compared) == {}
+
+
+@pytest.mark.parametrize("text", ["momentum", "[momentum]", "{momentum: [1, 2]}", "{momentum: }"])
+def test_what_is_no_flag_with_a_value_is_an_error(declare, text):
+    with pytest.raises(CatalogError, match=r"added-flags: \{FLAG: VALUE\} is expected"):
+        declare(text).operations()
