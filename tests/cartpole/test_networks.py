@@ -63,21 +63,27 @@ def test_outputs_gradients_and_adam_are_those_of_torch(shape, samples):
                 )
 
 
-def test_a_run_computes_the_same_bits_alone_and_in_a_stack():
+@pytest.mark.parametrize(
+    "shape", [Shape((8, 4)), Shape((8, 4), 1), Shape((16,), 1), Shape((64,)), Shape((64, 64), 1)]
+)
+@pytest.mark.parametrize("samples", [50, 100, 350])
+def test_a_run_computes_the_same_bits_alone_and_in_a_stack(shape, samples):
     rng = np.random.default_rng(2)
-    params = make(Shape((8, 4)), runs=7)
-    inputs = rng.normal(size=(7, 100, 4)).astype(np.float32)
-    delta = rng.normal(size=(7, 100, 2)).astype(np.float32)
-    together = networks.gradients(params, networks.activations(params, inputs), delta)
+    params = make(shape, runs=7)
+    inputs = rng.normal(size=(7, samples, 4)).astype(np.float32)
+    delta = rng.normal(size=(7, samples, shape.outputs)).astype(np.float32)
+    activated = networks.activations(params, inputs)
+    together = networks.gradients(params, activated, delta)
     for run in range(7):
         own = networks.take(params, slice(run, run + 1))
         # Padded with zeros, as when another run's episode lasts longer.
         more, deltas = (
             np.pad(a[run : run + 1], ((0, 0), (0, 150), (0, 0))) for a in (inputs, delta)
         )
-        alone = networks.gradients(own, networks.activations(own, more), deltas)
-        for name, value in together.items():
-            assert (alone[name][0] == value[run]).all(), name
+        alone = networks.activations(own, more)
+        assert (alone[-1][0, :samples] == activated[-1][run]).all()
+        for name, value in networks.gradients(own, alone, deltas).items():
+            assert (value[0] == together[name][run]).all(), name
         for rows in (1, 10):
             assert (
                 networks.forward(own, inputs[run : run + 1, :rows])[0]

@@ -3,7 +3,7 @@
 Parameters are a dict of float32 arrays with the run as first axis: `w0` [R, 4, 8], `b0` [R, 8], … for a
 4-8-4-2 network. Per run, everything equals `torch.nn.Sequential` of `Linear` and `ReLU`, autograd and
 `torch.optim.Adam` (tests compare them). A run's results do not depend on the other runs of the stack, to the
-bit: matrix products are computed run by run with fixed shapes, and sums over time in blocks of fixed size.
+bit: matrix products are computed run by run in blocks of fixed shape, and their sums over time in order.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from cartpole.policy_gradient.env import ACTIONS, STATE
 
 Params = dict[str, np.ndarray]
 
-# Sums over samples are taken in zero-padded blocks of this size. BLAS splits a longer product elsewhere and so
-# rounds it differently; in blocks of fixed size, padding does not change the sum.
+# Products over more samples are taken in blocks of this size. BLAS rounds products of other shapes differently, of
+# sums over samples and of single rows; in blocks of fixed size, padding changes neither.
 BLOCK = 50
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Kingma & Ba, "Adam", 2015, algorithm 1; torch's defaults
 
@@ -87,7 +87,7 @@ def activations(params: Mapping[str, np.ndarray], inputs: np.ndarray) -> list[np
     layers = [inputs]
     last = len(params) // 2 - 1
     for layer in range(last + 1):
-        hidden = layers[-1] @ params[f"w{layer}"]
+        hidden = _product(layers[-1], params[f"w{layer}"])
         hidden += params[f"b{layer}"][:, None]
         layers.append(np.maximum(hidden, 0, out=hidden) if layer < last else hidden)
     return layers
@@ -110,9 +110,18 @@ def gradients(
         inputs = activated[layer]
         result[f"w{layer}"], result[f"b{layer}"] = _layer_gradients(inputs, delta)
         if layer:
-            delta = delta @ params[f"w{layer}"].swapaxes(1, 2)
+            delta = _product(delta, params[f"w{layer}"].swapaxes(1, 2))
             delta *= inputs > 0
     return result
+
+
+def _product(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return rows [R, N, i] times weights [R, i, o], in blocks if the rows are whole blocks, as padded ones are."""
+    runs, samples, width = rows.shape
+    if samples <= BLOCK or samples % BLOCK:
+        return rows @ weights
+    blocks = rows.reshape(runs, -1, BLOCK, width) @ weights[:, None]
+    return blocks.reshape(runs, samples, -1)
 
 
 def _layer_gradients(inputs: np.ndarray, delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -126,7 +135,9 @@ def _layer_gradients(inputs: np.ndarray, delta: np.ndarray) -> tuple[np.ndarray,
         inputs = inputs.reshape(runs, -1, BLOCK, width)
         delta = delta.reshape(runs, -1, BLOCK, out)
         ones = np.ones((1, BLOCK), np.float32)
-        return (inputs.swapaxes(2, 3) @ delta).sum(1), (ones @ delta).sum(1)[:, 0]
+        # Added in order, which `sum` does not promise.
+        weights, biases = (inputs.swapaxes(2, 3) @ delta).cumsum(1), (ones @ delta).cumsum(1)
+        return weights[:, -1], biases[:, -1, 0]
     return inputs.swapaxes(1, 2) @ delta, (np.ones((1, samples), np.float32) @ delta)[:, 0]
 
 
