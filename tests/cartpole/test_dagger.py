@@ -166,6 +166,14 @@ def test_a_run_reports_how_many_labels_were_needed(tmp_path, monkeypatch, method
     ]  # fmt: skip
 
 
+def test_a_clone_needs_its_own_labels():
+    """An episode shorter than the labels of a round gives fewer; the second clone's are half as long."""
+    history = dagger_summary.RoundHistory(remedies.Config(**SMALL), None)
+    history._labels = [np.array([100, 50, 100]) * round_ for round_ in range(4)]
+    assert history._costs(np.array([1.0, 2.0, np.inf])).tolist() == [100, 100, np.inf]
+    assert history._costs(np.array([0.0, 1.0, 3.0])).tolist() == [0, 50, 300]
+
+
 def test_the_interval_of_the_median_is_over_experts():
     """Equal costs, spread over experts or gathered in them; clones that failed at no time do not count."""
     rng = np.random.default_rng(0)

@@ -129,11 +129,12 @@ class RoundHistory:
         return "rounds" if self._config.method == "again" else "labels"
 
     def _costs(self, rounds: np.ndarray) -> np.ndarray:
-        """Return the labels before success in these rounds (the rounds themselves without labels)."""
+        """Return each clone's labels before success in these rounds [R] (the rounds themselves without labels)."""
         if self._config.method == "again":
             return rounds
-        labels = np.append(np.stack(self._labels).max(1), np.inf)
-        return labels[np.where(np.isfinite(rounds), rounds, len(labels) - 1).astype(int)]
+        labels = np.stack([*self._labels, np.full(len(rounds), np.inf)])
+        last = np.where(np.isfinite(rounds), rounds, len(labels) - 1).astype(int)
+        return labels[last, np.arange(len(rounds))]
 
     def _table(
         self, rounds: np.ndarray, costs: np.ndarray, confirmed: np.ndarray, final: np.ndarray
