@@ -150,7 +150,7 @@ def row(
     target_is: str = "at least",
     **more: Any,
 ) -> dict[str, Any]:
-    """Return one row of a result file.
+    """Return one row of a result file; the ratio of a single measurement has no interval.
 
     Args:
         what: What was measured, at which size.
@@ -172,7 +172,7 @@ def row(
         "peer_name": peer_name,
         "unit": unit,
         "ratio": ratio,
-        "interval": interval(ratios),
+        **({"interval": interval(ratios)} if len(ratios) > 1 else {}),
         "target": target,
         "target_is": target_is,
         "met": met,

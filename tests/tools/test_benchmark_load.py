@@ -82,3 +82,11 @@ def test_forced_results_are_not_recorded(report, monkeypatch, capsys):
 def test_a_dry_run_starts_at_any_load_and_records_nothing(report, monkeypatch):
     loads(monkeypatch, 3.2)
     assert measured(report, "--dry-run") == []
+
+
+def test_a_single_measurement_has_no_interval(report):
+    row = report.row("speed", [2.0], [1.0], peer_name="peer", unit="m/s", target=1.5)
+    assert "interval" not in row
+    assert "ratio 2.00, target" in report.line(row)
+    several = report.row("speed", [2.0, 3.0], [1.0, 1.0], peer_name="peer", unit="m/s", target=1.5)
+    assert several["interval"] == (2, 3)
