@@ -61,7 +61,12 @@ def parser(
     flags = _Parser(description=about)
     flags.timed = timed
     if repeats is not None:
-        flags.add_argument("--repeats", type=int, default=repeats, help="alternating repeats")
+        flags.add_argument(
+            "--repeats",
+            type=_repeats,
+            default=repeats,
+            help=f"alternating repeats, at least {REPEATS}",
+        )
     flags.add_argument("--dry-run", action="store_true", help="print the rows, write nothing")
     flags.add_argument(
         "--force",
@@ -69,6 +74,13 @@ def parser(
         help=f"measure at a load above {LOAD_LIMIT} too; such results are printed and not recorded",
     )
     return flags
+
+
+def _repeats(text: str) -> int:
+    """Return a number of repeats; too few are refused before anything is measured."""
+    if not text.isdecimal() or int(text) < REPEATS:
+        raise argparse.ArgumentTypeError(f"at least {REPEATS} are needed, not {text}")
+    return int(text)
 
 
 def add_parts(flags: argparse.ArgumentParser, parts: Sequence[str]) -> None:

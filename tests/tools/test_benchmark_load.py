@@ -56,6 +56,14 @@ def test_a_loaded_machine_is_a_one_line_error(report, monkeypatch):
     assert not report.RESULTS.exists()
 
 
+@pytest.mark.parametrize("repeats", ["2", "0", "many"])
+def test_too_few_repeats_are_refused_before_anything_is_measured(report, capsys, repeats):
+    with pytest.raises(SystemExit) as end:
+        measured(report, "--dry-run", "--repeats", repeats)
+    assert end.value.code == 2
+    assert f"--repeats: at least 5 are needed, not {repeats}\n" in capsys.readouterr().err
+
+
 def test_benchmarks_without_times_run_at_any_load(report, monkeypatch):
     loads(monkeypatch, 3.2)
     (row,) = measured(report, timed=False)
