@@ -80,6 +80,36 @@ def test_a_build_of_torch_that_does_not_exist(checkout):
     assert (status, output) == (1, "TORCH=gpu: it is cpu or cuda.\n")
 
 
+@pytest.mark.parametrize(
+    ("installed", "variables", "build"),
+    [
+        ("2.0.0", {}, "cuda"),  # stays what it is
+        ("2.0.0+cpu", {}, "cpu"),
+        ("2.0.0", {"TORCH": "cpu"}, "cpu"),
+        ("2.0.0+cpu", {"TORCH": "cuda"}, "cuda"),
+        ("", {}, "cpu"),
+    ],
+)
+def test_a_newer_torch_is_of_the_build_that_is_installed(checkout, installed, variables, build):
+    """Of an older version; the programs that the set-up calls are stand-ins."""
+    packages = checkout / ".venv/lib/python3.12/site-packages"
+    for folder in (packages, checkout / ".venv/bin", checkout / "bin", checkout / "src"):
+        folder.mkdir(parents=True)
+    (checkout / "src/runcatalog_engine.pth").touch()
+    torch = f"echo {installed}" if installed else "exit 1"
+    for path, script in (
+        (".venv/bin/python", f"case $2 in *metadata*) {torch};; *) echo 3.12;; esac"),
+        ("bin/uv", 'echo "$@" >>uv.log'),
+        ("bin/ldconfig", "echo libEGL.so.1"),
+    ):
+        (checkout / path).write_text(f"#!/bin/sh\n{script}\n")
+        (checkout / path).chmod(0o755)
+    status, output = run(checkout, "tools/setup", PATH=f"{checkout}/bin:/usr/bin:/bin", **variables)
+    assert status == 0, output
+    called = (checkout / "uv.log").read_text()
+    assert ("+cpu" in called, "torch.lock" in called) == (build == "cpu", build == "cuda")
+
+
 def test_a_place_that_cannot_be_written_to(checkout):
     (checkout / ".venv").touch()  # for root too
     status, output = run(checkout, "tools/setup", PATH="/usr/bin:/bin")
