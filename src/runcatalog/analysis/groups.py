@@ -12,6 +12,7 @@ from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FINISHED, NOT_OF_SETTING, RunRecord
 from runcatalog.query.fields import suggestion
 
+OPERATION = "operation"  # its place among flags
 _SEED = re.compile(r"[ ,;]*\bseed[ =:]*(-?\d+)\b")
 
 
@@ -47,22 +48,17 @@ def groups(trials: Sequence[RunRecord], flags: Sequence[str] | None = None) -> l
 
     Args:
         trials: Any runs.
-        flags: Flags to group by; by default all in which the trials differ, except the seed.
+        flags: Flags to group by, and `operation`; by default all flags in which the trials differ, except the seed.
     """
     names = varying(trials) if flags is None else list(flags)
     by_point: dict[tuple[Any, ...], list[RunRecord]] = {}
     for trial in sorted(trials, key=order):
-        by_point.setdefault(tuple(_key(trial.comparable_flags.get(n)) for n in names), []).append(
-            trial
-        )
+        by_point.setdefault(tuple(_key(_property(trial, n)) for n in names), []).append(trial)
     grouped = []
     for members in by_point.values():
         objectives = tuple(m.objective for m in members if m.status == FINISHED and m.objective)
-        grouped.append(
-            Group(
-                {n: members[0].comparable_flags.get(n) for n in names}, tuple(members), objectives
-            )
-        )
+        point = {n: _property(members[0], n) for n in names}
+        grouped.append(Group(point, tuple(members), objectives))
     sign = sort_sign(trials)
 
     def rank(group: Group) -> tuple[bool, float, list[tuple[int, float, str]]]:
@@ -162,16 +158,14 @@ def name_of(run: RunRecord, names: Mapping[str, Mapping[str, Any]]) -> str:
 
     Args:
         run: The run.
-        names: Values by flag, by the name of the setting that they make; None for a flag that the run lacks.
+        names: Values by flag as in :func:`has`, by the name of the setting that they make.
     """
-    return next(
-        (
-            name
-            for name, flags in names.items()
-            if all(run.comparable_flags.get(flag) == value for flag, value in flags.items())
-        ),
-        "",
-    )
+    return next((name for name, flags in names.items() if has(run, flags)), "")
+
+
+def has(run: RunRecord, flags: Mapping[str, Any]) -> bool:
+    """Return whether flags of a run, or its `operation`, have these values; None for a flag that the run lacks."""
+    return all(_property(run, flag) == value for flag, value in flags.items())
 
 
 def order(record: RunRecord) -> tuple[int, int, str]:
@@ -207,6 +201,12 @@ def by_flag(
             raise LookupError(f"run {run.id8} has no flag {flag!r}{suggestion(flag, run.flags)}")
         grouped.setdefault(values.flag_text(value), []).append(run)
     return grouped
+
+
+def _property(run: RunRecord, name: str) -> values.Scalar:
+    """Return the value of a flag of a run, None without it; the run's operation for `operation`."""
+    flags = run.comparable_flags
+    return run.operation if name == OPERATION and name not in flags else flags.get(name)
 
 
 def _differs(column: Sequence[values.Scalar]) -> bool:

@@ -359,7 +359,7 @@ class Catalog:
             name: File name without extension.
             operations: Names.
             numbers: Names of numbers of the records by the title of their panel, such as `{"greedy": "objective"}`.
-            flags: Flags whose combinations are the settings; by default all that vary.
+            flags: Flags whose combinations are the settings, and `operation`; by default all flags that vary.
             where: Values of flags that the runs have.
             more: `names`, `label` and `references` of :class:`runcatalog.plots.seed_points.SeedPoints`.
         """
@@ -373,11 +373,8 @@ class Catalog:
         names = more.get("names") or {}
         named = itertools.chain(flags or (), where or (), *names.values())
         _check_flags(f"seed_points {name!r}", operations, named, finished)
-        runs = [
-            run
-            for run in finished
-            if all(run.flags.get(flag) == value for flag, value in (where or {}).items())
-        ]
+        runs = [run for run in finished if groups.has(run, where or {})]
+        runs = groups.without_repetitions(runs, self.data.marked | self.data.by_id)
         drawing = SeedPoints(runs, numbers, flags, **more)
         return self._drawn(name, drawing, str(more.get("label") or ", ".join(numbers)))
 
@@ -677,7 +674,7 @@ def _check_flags(
     figure: str, operations: Sequence[str] | str, named: Iterable[str], runs: Sequence[RunRecord]
 ) -> None:
     """Raise a CatalogError if no run has a flag that a template names: its settings would be one."""
-    known = {flag for run in runs for flag in run.flags}
+    known = {groups.OPERATION, *(flag for run in runs for flag in run.comparable_flags)}
     for flag in named if runs else ():
         if flag not in known:
             raise CatalogError(

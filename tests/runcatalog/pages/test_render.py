@@ -632,3 +632,14 @@ def test_a_study_that_no_record_can_name_is_refused(project):
         (project.root / "guild.yml").write_text(content)
         with pytest.raises(CatalogError, match="my toy: the name of a study is of letters"):
             joined(render.Catalog(project, []))
+
+
+def test_a_seed_that_ran_again_is_one_point_of_a_figure(make, project):
+    (project.experiments / "toy/catalog.md.j2").write_text(
+        '{{ seed_points("p", ["toy:train"], {"all": "objective"}) }}\n'
+    )
+    records = [make(i, value=0.2 * i, seed=max(1, i - 1), lr=0.1) for i in (1, 2, 3)]
+    catalog = render.Catalog(project, records)
+    assert catalog.pages
+    (drawing,) = catalog.figures.values()
+    assert [run.run for run in drawing.runs] == [record.run for record in records[1:]]

@@ -51,6 +51,20 @@ def test_the_best_setting_is_on_top_and_unfinished_runs_are_left_out():
     assert [(name, len(members)) for name, members in rows] == [("small", 2), ("0.2", 2)]
 
 
+def test_operations_are_compared_as_settings_are():
+    runs = [replace(run(i, 0.2 + 0.1 * i), operation=f"toy:{i % 2}") for i in range(4)]
+    named = {"even": {"operation": "toy:0"}, "odd": {"operation": "toy:1"}}
+    rows = SeedPoints(runs, {"all": "objective"}, ["operation"], named).rows()
+    assert [(name, [r.seed for r in members]) for name, members in rows] == [
+        ("odd", [1, 3]),
+        ("even", [0, 2]),
+    ]
+    # A script's own flag of this name is what a study asks for.
+    own = [run(i, 0.5, operation="add") for i in range(2)]
+    ((title, _),) = SeedPoints(own, {"all": "objective"}, ["operation"]).rows()
+    assert title == "add"
+
+
 def test_numbers_that_are_no_shares_are_not_in_per_cent():
     runs = [replace(run(i, 0.5), env_steps=2 * i) for i in range(3)]
     svg = SeedPoints(runs, {"steps": "env_steps"}).svg()
