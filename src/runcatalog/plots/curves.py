@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -17,7 +17,6 @@ from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FINISHED, Point, RunRecord
 from runcatalog.plots import labels, style
 from runcatalog.plots.palette import Palette
-from runcatalog.plots.style import GREY
 from runcatalog.text import markdown
 
 if TYPE_CHECKING:
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
 GRID = 60  # steps at which the curves of several seeds are averaged
 MAX_CURVES = 10
 MAX_NAMED = 16  # curves of one run, which have a panel per method
-_REPORTED = {"linestyle": "", "marker": "D", "markersize": 6, "fillstyle": "none", "zorder": 4}
+_REPORTED: dict[str, Any] = {"markersize": 6, "fillstyle": "none"}
+_MARKERS = ("D", "o", "s", "^", "v", "P", "X", "*")  # of reported values, by the dash of their line
 _FLAG = re.compile(r"(\S+) ([\d.e-]+)")  # "lr 0.001" in the name of a metric
 
 
@@ -207,7 +207,8 @@ def _draw(axis: Axes, panel: _Panel, strokes: Mapping[str, Any], request: Figure
         style.series(axis, line.steps, line.middle, line.method or line.setting, **stroke)
         if line.label in request.reported:
             step, value = request.reported[line.label]
-            axis.plot([step], [value], **_REPORTED, color=stroke["color"])
+            mark = {**_REPORTED, "marker": _markers(strokes)[line.label], "color": stroke["color"]}
+            axis.plot([step], [value], linestyle="", zorder=4, **mark)
     style.dress(axis, "both")
     labels.steps(axis)
     axis.set_xlabel(labels.plain(panel.axis))
@@ -231,6 +232,13 @@ def _strokes(lines: Sequence[_Line], palette: Palette) -> dict[str, dict[str, An
     }
 
 
+def _markers(strokes: Mapping[str, Any]) -> dict[str, str]:
+    """Return the marker of a reported value by label: one per dash, so that it tells the lines of a panel apart."""
+    dashes = list(dict.fromkeys(repr(stroke["linestyle"]) for stroke in strokes.values()))
+    marker = dict(zip(dashes, cycle(_MARKERS), strict=False))
+    return {label: marker[repr(stroke["linestyle"])] for label, stroke in strokes.items()}
+
+
 def _legend(
     panels: Sequence[_Panel],
     strokes: Mapping[str, Any],
@@ -247,10 +255,12 @@ def _legend(
     equal = len({line.seeds for line in lines}) == 1
     unit = "run" if any(line.unit == "run" for line in lines) else "seed"
     entries: list[Any] = []
+    markers = _markers(strokes)
     for label, stroke in strokes.items():
         count = "" if equal else f" ({_seeds(seeds[label], unit)})".lstrip()
         if text := labels.wrapped(label) + (f" {count}" if count else ""):
-            entries.append(Line2D([], [], **stroke, label=text.strip()))
+            mark = _REPORTED | {"marker": markers[label]} if label in request.reported else {}
+            entries.append(Line2D([], [], **stroke, **mark, label=text.strip()))
     if banded:
         text = (
             f"lowest to highest\nof {banded[0].seeds} {unit}s"
@@ -264,7 +274,7 @@ def _legend(
         text = f"best {MAX_CURVES} of {MAX_CURVES + left_out}"
         entries.append(Line2D([], [], alpha=0, label=text))
     if set(request.reported) & set(strokes):
-        entries.append(Line2D([], [], **_REPORTED, color=GREY, label="reported by the source"))
+        entries.append(Line2D([], [], alpha=0, label="markers: reported by\nthe source"))
     names = {
         name: f"{100 * height:.3g} %" if rate else markdown.amount(height)
         for name, height in heights.items()

@@ -406,3 +406,14 @@ def test_functions_that_a_template_calls(project, make):
         CatalogError, match="no run of toy:train has a flag clup, did you mean clip"
     ):
         joined(render.Catalog(project, [batch, *trials]))
+
+
+def test_reported_values_of_a_panel_have_the_markers_of_their_lines_in_the_legend():
+    points = {f"vpg lr 0.00{i}/length": [(0, 20.0), (9, 100.0 * i)] for i in (1, 2, 3)}
+    reported = {f"vpg lr 0.00{i}": [5, 40.0 * i] for i in (1, 2)}
+    one = run(1, 0.5).with_points(points)
+    svg = curves.Figure([one], "*/length", reported=reported).svg()
+    panel, legend = svg[svg.index('id="series-') :].split('id="legend_1"')
+    drawn, named = (re.findall(r'<use xlink:href="(#[^"]+)"', part) for part in (panel, legend))
+    assert len(set(drawn)) == 2
+    assert drawn == named
