@@ -89,17 +89,17 @@ def by_setting(
         flags = {name: value for name, value in compared(run).items() if name not in pooled}
         return flags, run.reported_by, label(run) if labels and known is not None else ""
 
-    by_lineage: dict[str, list[RunRecord]] = {}
+    by_origin: dict[str, list[RunRecord]] = {}
     for run in runs:
-        parents = [lineage(run, parent, known) for parent in run.parents] if known else []
-        by_lineage.setdefault(repr((setting(run), parents)), []).append(run)
+        relative = origins(run, known, of_seed=True) if known else []
+        by_origin.setdefault(repr((setting(run), relative)), []).append(run)
     # Runs with the same parent belong together too, although the parent has the same seed as only some of them.
     merged: dict[str, list[RunRecord]] = {}
-    for key, members in by_lineage.items():
-        same_parents = known and len({member.parents for member in members}) == 1
-        merged.setdefault(
-            repr((setting(members[0]), members[0].parents)) if same_parents else key, []
-        ).extend(members)
+    for key, members in by_origin.items():
+        absolute = {repr(origins(m, known)) for m in members} if known else set()
+        if len(absolute) == 1:
+            key = repr((setting(members[0]), absolute))
+        merged.setdefault(key, []).extend(members)
     return [sorted(members, key=order) for members in merged.values()]
 
 
@@ -125,8 +125,7 @@ def without_repetitions(
     keys: dict[str, str] = {}
     objectives: dict[str, set[str]] = {}
     for run in runs:
-        parents = [lineage(run, parent, known) for parent in run.parents]
-        key = keys[run.run] = repr((run.seed, compared(run), parents))
+        key = keys[run.run] = repr((run.seed, compared(run), origins(run, known, of_seed=True)))
         if run.status == FINISHED:
             objectives.setdefault(key, set()).add(repr(run.objective))
     for run in sorted(runs, key=order):
@@ -140,12 +139,29 @@ def without_repetitions(
     return sorted(kept.values(), key=order)
 
 
-def lineage(run: RunRecord, parent: str, known: Mapping[str, RunRecord]) -> object:
-    """Return the identity of a parent: operation and flags if its seed is the run's, else its id."""
-    record = known.get(parent)
-    if record is None or record.seed != run.seed:
-        return parent
-    return record.operation, compared(record), record.reported_by
+def origins(
+    run: RunRecord, known: Mapping[str, RunRecord], *, of_seed: bool = False
+) -> list[object]:
+    """Return what a run started from: operation, flags, seed and origins of each parent, equal for a rerun of it.
+
+    A parent that is not known, or has neither flags nor a seed, as a batch, is identified by its id.
+
+    Args:
+        run: The run.
+        known: Records by id.
+        of_seed: Of a parent with the run's seed return operation and flags alone, as of those of other seeds.
+    """
+
+    def identity(parent: str, path: tuple[str, ...]) -> object:
+        record = known.get(parent)
+        if record is None or parent in path or not (record.flags or record.seed is not None):
+            return parent
+        setting = record.operation, compared(record), record.reported_by
+        if of_seed and record.seed == run.seed and len(path) == 1:
+            return setting
+        return *setting, record.seed, [identity(each, (*path, parent)) for each in record.parents]
+
+    return [identity(parent, (run.run,)) for parent in run.parents]
 
 
 def compared(run: RunRecord) -> dict[str, values.Scalar]:

@@ -325,6 +325,23 @@ def test_seeds_share_a_row_if_they_started_from_a_common_run(project, make):
     assert [line[3] for line in table] == ["3", "3"]
 
 
+def test_a_rerun_of_the_common_run_is_the_same_origin(project, make):
+    first, again = (make(i, operation="toy:sweep", seed=1, lr=1e-3, value=0.5) for i in (1, 2))
+    other = make(3, operation="toy:sweep", seed=2, lr=1e-3, value=0.5)
+    started = [
+        make(10, seed=1, value=0.1, parents=(again.run,)),
+        make(11, seed=2, value=0.3, parents=(first.run,)),
+        make(12, seed=3, value=0.5, parents=(first.run,)),
+        make(13, seed=3, value=0.8, parents=(again.run,)),  # instead of the one before
+        make(14, seed=3, value=0.9, parents=(other.run,)),
+    ]
+    page = joined(render.Catalog(project, [first, again, other, *started]))
+    assert [row[:3] for row in rows(page, "train")] == [
+        ["train from 00000002, 00000001", "40 %", "[0, 100]"],
+        ["train from 00000003", "90 %", "[83, 94]"],
+    ]
+
+
 def test_a_flag_is_shown_where_it_differs_from_the_templates_default(project, make):
     template = '{{ table(["toy:train"], flags={"lr": 0.005, "updates": [30, 40]}) }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)
