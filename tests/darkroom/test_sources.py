@@ -1,6 +1,7 @@
 """Histories: the record is what the agents did, also after a kill; and the script that records them."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from darkroom.rooms import grid
 from darkroom.rooms.env import DarkKeyToDoor, DarkRoom, EpisodeLimit
 from forked import kill_at_call, killed
 from runcatalog.record import Seeds, UserError
+from runcatalog.record.lifecycle.status import status_of
+from small_disk import small_disk
 from small_histories import run_main
 
 SMALL = {
@@ -244,6 +247,28 @@ def test_a_wrong_flag_is_a_one_line_error(words, message):
         train_sources.Config(**words)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_histories_that_the_disk_has_no_space_for_end_the_run_with_the_reason(
+    tmp_path, monkeypatch
+):
+    """Also of a run that is continued, whose file has holes."""
+    about = histories.About(4, 6, True, tuple(grid.tasks(4).tolist()), 1)
+    with small_disk(tmp_path / "small", 1024) as disk:
+        with pytest.raises(OSError, match=r"No space left on device: .*histories\.npy"):
+            histories.Histories.create(disk / "new", about, 10, 2000)
+        histories.Histories.create(disk / "old", about, 10, 1000)
+        size = (disk / "old" / histories.FILE).stat().st_size
+        for end in (128, size):
+            os.truncate(disk / "old" / histories.FILE, end)
+        histories.Histories.create(disk / "other", about, 10, 1000)
+        with pytest.raises(OSError, match="No space left on device"):
+            histories.Histories.create(disk / "old", about, 10, 1000)
+        flags = SMALL | {"env_steps": 20_000, "history_steps": 20_000}
+        with pytest.raises(OSError, match="No space left on device"):
+            run_main(monkeypatch, disk / "r", train_sources, **flags)
+        ended = status_of(disk / "r")
+        assert ended[:2] == ("FAILED", "disk full: cannot write histories.npy")
 
 
 def test_damaged_files_are_named(folder, tmp_path):

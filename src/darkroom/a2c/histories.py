@@ -7,6 +7,7 @@ last checkpoint. `export_text` writes a task's history as text, the source's for
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,17 +64,20 @@ class Histories:
 
         Raises:
             ValueError: The folder has other histories.
+            OSError: The disk has no space for them.
         """
         shape = (len(FIELDS), len(about.goals), envs, steps)
         if (folder / ABOUT).exists():
             existing = cls.open(folder, mode="r+")
             if existing.about != about or existing.shape != shape:
                 raise ValueError(f"{folder}: histories of another kind are there")
+            _reserve(folder / FILE)
             return existing
         folder.mkdir(parents=True, exist_ok=True)
         largest = max(about.size**2 - 1, about.limit)
         dtype = np.uint8 if largest < 256 else np.uint16
         data = np.lib.format.open_memmap(folder / FILE, "w+", dtype, shape)
+        _reserve(folder / FILE)
         values = {"version": VERSION, **about.__dict__, "goals": list(map(int, about.goals))}
         (folder / ABOUT).write_text(json.dumps(values) + "\n")
         return cls(folder, about, data)
@@ -134,6 +138,15 @@ class Histories:
         np.savetxt(
             path, np.stack(columns, axis=1), fmt="%d", header=f"environment {' '.join(FIELDS)}"
         )
+
+
+def _reserve(path: Path) -> None:
+    """Give a file's holes their space: a write to one through a memory map would kill the process on a full disk."""
+    with path.open("r+b") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def split(goals: Sequence[int], test: int, rng: np.random.Generator) -> tuple[list[int], list[int]]:
