@@ -93,6 +93,11 @@ class Trained:
         splits = self.splits.values()
         return any(grid.needs_key(split.training, split.size).any() for split in splits)
 
+    @property
+    def has_validation(self) -> bool:
+        """Whether the training chose variants by validation tasks, in rooms of any size."""
+        return any(split.validation for split in self.splits.values())
+
     def offsets(self, part: str, side: int) -> set[int]:
         """Return the tasks of rooms of this side with the offsets from the centre that a part of any split has."""
         return {
@@ -220,7 +225,7 @@ def choose_parts(config: Config, trained: Trained) -> list[Part]:
         # A training with validation tasks chooses variants: the test tasks must not influence the choice.
         if chosen is not None:
             parts.append(Part(side, "held_out", chosen))
-        elif split.validation:
+        elif trained.has_validation:
             parts.append(Part(side, "validation", split.validation))
         else:
             parts.append(Part(side, "held_out", split.test))
@@ -249,7 +254,7 @@ def split_of(config: Config, trained: Trained, part: Part) -> str:
         return "training"
     if config.test_tasks:
         return "test"
-    return "validation" if any(split.validation for split in trained.splits.values()) else "test"
+    return "validation" if trained.has_validation else "test"
 
 
 def _parts_by_offset(trained: Trained, side: int, goals: Sequence[int] | None) -> list[Part]:
@@ -258,11 +263,11 @@ def _parts_by_offset(trained: Trained, side: int, goals: Sequence[int] | None) -
     By default these are all without a key; a model that was trained with keys has its own tasks at the same offsets.
     """
     if goals is None and trained.has_keys:
-        parts = ("training", "validation", "test")
+        parts = ("training", "validation") if trained.has_validation else ("training", "test")
         goals = sorted(set.union(*(trained.offsets(part, side) for part in parts)) - {-1})
     if goals is None:
         goals = grid.tasks(side).tolist()
-        if any(split.validation for split in trained.splits.values()):
+        if trained.has_validation:
             test = trained.offsets("test", side)
             goals = [goal for goal in goals if goal not in test]
     shown = trained.offsets("training", side)

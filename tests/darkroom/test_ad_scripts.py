@@ -114,6 +114,13 @@ def test_tasks_with_a_key_are_trained_on_and_evaluated(tmp_path, monkeypatch):
         for name, part in (("shown_offset", "training"), ("unseen_offset", "test")):
             moved = {grid.task_in_room(task, 4, side) for task in getattr(loaded.splits[4], part)}
             assert set(goals.get(name, ())) == moved - {-1}
+    # A training that chooses is not played in the test tasks of other rooms either.
+    whole = loaded.splits[4]
+    chooses = replace(whole, training=whole.training[4:], validation=whole.training[:4])
+    choosing = replace(loaded, splits={4: chooses})
+    goals = goals_by_part(evaluate_ad.Config(sizes="6"), choosing)
+    moved = {grid.task_in_room(task, 4, 6) for task in chooses.validation}
+    assert set(goals["unseen_offset"]) == moved
     histories.write_tasks(tmp_path / "six.txt", grid.tasks_with_key(6)[:3].tolist(), 6)
     other = {"sizes": "6", "test_tasks": str(tmp_path / "six.txt")}
     rows = run_main(monkeypatch, tmp_path / "o", evaluate_ad, **flags, **other)["result"]["table"]
@@ -199,6 +206,12 @@ def test_an_evaluation_with_validation_tasks_leaves_the_test_tasks_out(trained, 
     assert tuple(goals["held_out"]) == whole.test
     assert tuple(goals["training"]) == whole.training[2:]
     assert "validation" not in goals
+    # Nor are those of smaller rooms, in which no validation task lies.
+    loaded.splits[2] = task_split.TaskSplit(2, training=(0,), validation=(), test=(1, 2))
+    parts = evaluate_ad.choose_parts(evaluate_ad.Config(), loaded)
+    assert [(part.size, part.name) for part in parts] == [
+        (2, "training"), (4, "validation"), (4, "training"),
+    ]  # fmt: skip
 
 
 def test_a_missing_or_wrong_model_is_refused(sources, tmp_path):
