@@ -290,6 +290,28 @@ def test_a_task_in_both_parts_or_without_history_is_refused(sources, tmp_path):
     assert split.training == tuple(g for g in range(16) if g not in (2, 3, 10))
 
 
+def test_a_file_of_tasks_may_be_named_from_the_project_and_has_tasks(
+    sources, tmp_path, monkeypatch
+):
+    """Under Guild a run's working directory is its own."""
+    (tmp_path / "project").mkdir()
+    (tmp_path / "run").mkdir()
+    histories.write_tasks(tmp_path / "project/test.txt", [2, 3], 4)
+    (tmp_path / "project/none.txt").touch()
+    monkeypatch.chdir(tmp_path / "run")
+    monkeypatch.setenv("PROJECT_DIR", str(tmp_path / "project"))
+    opened = task_split.open_histories(config_of(sources))
+    (split,) = task_split.split_tasks(config_of(sources, test_tasks="test.txt"), opened)
+    assert split.test == (2, 3)
+    histories.write_tasks(tmp_path / "run/test.txt", [5], 4)
+    (split,) = task_split.split_tasks(config_of(sources, test_tasks="test.txt"), opened)
+    assert split.test == (5,)
+    for name in ("train_tasks", "test_tasks"):
+        flag = f"--{name.replace('_', '-')}: none.txt has no task"
+        with pytest.raises(UserError, match=flag):
+            task_split.split_tasks(config_of(sources, **{name: "none.txt"}), opened)
+
+
 def test_training_validation_and_test_tasks_are_separate(sources):
     opened = task_split.open_histories(config_of(sources))
     splits = [

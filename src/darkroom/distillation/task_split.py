@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -179,13 +180,20 @@ def _split_largest(config: Config, size: int, goals: list[int], folder: Path) ->
 
 
 def read_task_file(path: str, size: int, flag: str) -> list[int] | None:
-    """Return the tasks in the file that a flag names; None without a file."""
+    """Return the tasks in the file that a flag names; None without a file.
+
+    A relative path is one from the working directory or, as under Guild, from the project.
+    """
     if not path:
         return None
+    paths = Path(path), Path(os.environ.get("PROJECT_DIR", ".")) / path
     try:
-        return read_tasks(Path(path), size)
+        goals = read_tasks(next(filter(Path.is_file, paths), paths[0]), size)
     except (OSError, ValueError) as error:
         raise record.UserError(f"{flag}: {error}") from None
+    if not goals:
+        raise record.UserError(f"{flag}: {path} has no task")
+    return goals
 
 
 def write_test_tasks(run: record.Run, splits: Sequence[TaskSplit]) -> None:
