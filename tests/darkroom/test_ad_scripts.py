@@ -290,6 +290,21 @@ def test_a_task_in_both_parts_or_without_history_is_refused(sources, tmp_path):
     assert split.training == tuple(g for g in range(16) if g not in (2, 3, 10))
 
 
+def test_test_tasks_that_no_episode_reaches_are_refused(sources, tmp_path):
+    """Their best return is that of random agents, 0, so that a normalised one would be no number."""
+    short = shutil.copytree(sources, tmp_path / "short")
+    about = json.loads((short / "histories/histories.json").read_text())
+    (short / "histories/histories.json").write_text(json.dumps({**about, "limit": 3}))
+    histories.write_tasks(tmp_path / "near.txt", [14, 5], 4)
+    histories.write_tasks(tmp_path / "far.txt", [14, 0], 4)
+    opened = task_split.open_histories(config_of(short))
+    config = config_of(short, test_tasks=str(tmp_path / "near.txt"))
+    assert task_split.split_tasks(config, opened)[0].test == (14, 5)
+    config = config_of(short, test_tasks=str(tmp_path / "far.txt"))
+    with pytest.raises(UserError, match=r"--test-tasks: .* cannot be reached in 3 steps"):
+        task_split.split_tasks(config, opened)
+
+
 def test_a_file_of_tasks_may_be_named_from_the_project_and_has_tasks(
     sources, tmp_path, monkeypatch
 ):

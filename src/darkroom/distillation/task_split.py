@@ -10,7 +10,7 @@ from typing import Any
 
 from darkroom.a2c.histories import Histories, read_tasks, split, write_tasks
 from darkroom.distillation.ad_options import Config
-from darkroom.rooms.grid import task_in_room, task_text
+from darkroom.rooms.grid import reach_problem, task_in_room, task_text
 from runcatalog import record
 from runcatalog.record.config import find_folder
 from runcatalog.record.journal.files import read_json
@@ -108,7 +108,7 @@ def split_tasks(config: Config, histories: Sequence[Histories]) -> list[TaskSpli
     The goals of the largest room are split, and an offset is in the same part of every room that has it.
 
     Raises:
-        UserError: A part is empty, a task is in two of them, or has no history.
+        UserError: A part is empty, a task is in two of them, has no history, or cannot be reached in an episode.
     """
     if (config.train_tasks or config.test_tasks) and len(histories) > 1:
         raise record.UserError("--train-tasks, --test-tasks: files are for one size of rooms")
@@ -120,6 +120,8 @@ def split_tasks(config: Config, histories: Sequence[Histories]) -> list[TaskSpli
         for goal in opened.about.goals
     ]
     whole = _split_largest(config, size, list(dict.fromkeys(goals)), largest.folder)
+    if config.test_tasks and (problem := reach_problem(size, largest.about.limit, whole.test)):
+        raise record.UserError(f"--test-tasks: {problem}, the length of the histories' episodes")
     return [_transferred(whole, opened) for opened in histories]
 
 
