@@ -1,11 +1,12 @@
 """Scripted explorers, judged by searches in single rooms, and the operation that records them."""
 
+import itertools
 import json
 from collections import deque
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from darkroom import explore
@@ -34,6 +35,7 @@ def moves_to(cell: int, targets: set[int], size: int) -> int:
     st.lists(st.tuples(st.integers(2, 7), st.integers(0, 48)), min_size=1, max_size=5),
     st.integers(1, 25), st.booleans(), st.integers(0, 2**32 - 1),
 )  # fmt: skip
+@example([(2, 3), (3, 4), (5, 12)], 20, False, 0)  # goals where episodes begin
 def test_every_step_nears_an_unknown_cell_or_the_known_goal(rooms, limit, terminating, seed):
     sizes = np.array([size for size, _ in rooms])
     goals = np.array([goal % size**2 for size, goal in rooms])
@@ -44,7 +46,7 @@ def test_every_step_nears_an_unknown_cell_or_the_known_goal(rooms, limit, termin
     met = [False] * len(rooms)
     for _, _, step in steps_of(batch, agents, 6):
         for i, size in enumerate(sizes):
-            wanted = {int(goals[i])} if met[i] else unknown[i]
+            wanted = {int(goals[i])} if met[i] else unknown[i] or {grid.centre(int(size))}
             before, after = (moves_to(c, wanted, size) for c in (cells[i], int(step.final[i])))
             assert after == max(0, before - 1)
             met[i] |= step.final[i] == goals[i]
@@ -59,8 +61,12 @@ def test_every_step_nears_an_unknown_cell_or_the_known_goal(rooms, limit, termin
 )  # fmt: skip
 def test_with_a_key_it_nears_the_key_and_then_the_door(rooms, limit, seed):
     sizes = np.array([size for size, _ in rooms])
-    chosen = [grid.tasks_with_key(size) for size in sizes]
-    tasks = np.array([t[pick % len(t)] for t, (_, pick) in zip(chosen, rooms, strict=True)])
+    pairs = [list(itertools.permutations(range(size**2), 2)) for size in sizes]
+    tasks = [
+        grid.task_with_key(*of_room[pick % len(of_room)], size)
+        for of_room, (size, pick) in zip(pairs, rooms, strict=True)
+    ]
+    tasks = np.array(tasks)
     batch = Tasks(tasks, sizes, limit, terminating=True).rooms()
     agents = explorer.Explorers(batch, np.random.default_rng(seed))
     keys, doors = grid.key_and_goal(tasks, sizes)
@@ -74,6 +80,7 @@ def test_with_a_key_it_nears_the_key_and_then_the_door(rooms, limit, seed):
         for i, size in enumerate(sizes):
             sought = int((keys, doors)[has_key[i]][i])
             wanted = {sought} if found[i][has_key[i]] else unknown[i][has_key[i]]
+            wanted = wanted or {grid.centre(int(size))}
             before, after = (moves_to(c, wanted, size) for c in (cells[i], int(step.final[i])))
             assert after == max(0, before - 1)
             if step.final[i] == sought:
@@ -97,6 +104,15 @@ def test_all_keys_and_doors_are_met_and_then_the_return_is_the_best():
         lengths[:, :, 1:][later] == np.broadcast_to(shortest[:, None, None], later.shape)[later]
     ).all()
     assert set(np.unique(returns)) <= {0, 1, 2}
+
+
+def test_a_goal_or_key_where_episodes_begin_is_met_by_returning_there():
+    """When all other cells are visited; test tasks from a file may be such."""
+    centre = grid.centre(5)
+    pairs = (grid.task_with_key(centre, 0, 5), grid.task_with_key(0, centre, 5))
+    tasks = Tasks.of_rooms([(5, [centre, *pairs])], 30, terminating=True)
+    returns, _ = explorer.explore(tasks, 8, 20, np.random.default_rng(1))
+    assert returns[:, :, -1].min(axis=1).tolist() == [1, 2, 2]
 
 
 @pytest.mark.parametrize("terminating", [False, True])

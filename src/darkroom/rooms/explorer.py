@@ -17,9 +17,10 @@ UNKNOWN = -1
 class Explorers:
     """R agents, each with a memory of its room that outlasts episodes; an :class:`darkroom.rooms.play.Agents`.
 
-    An agent goes to the nearest cell that it has not visited. Once it has met the goal it goes there by a shortest way
-    and stays. Where the task has a key, it looks for the key first, and then for the goal in all cells that it has not
-    visited with the key. Which of equally near cells, and which way there, is drawn.
+    An agent goes to the nearest cell that it has not visited, and where there is none, to the one in which episodes
+    begin: what lies there is met by a step alone. Once it has met the goal it goes there by a shortest way and stays.
+    Where the task has a key, it looks for the key first, and then for the goal in all cells that it has not visited
+    with the key. Which of equally near cells, and which way there, is drawn.
 
     Args:
         rooms: The rooms.
@@ -36,7 +37,7 @@ class Explorers:
         self._unvisited = np.stack([inside, inside])
         self._found = np.full((2, len(rooms)), UNKNOWN)  # cells of the key and of the goal
         self._has_key = self._has_key_from_start.astype(int)
-        self._all = np.arange(len(rooms))
+        self._all, self._first = np.arange(len(rooms)), rooms.cells.astype(np.int64)
         self._rng = rng
         self._enter(rooms.cells)
 
@@ -49,7 +50,8 @@ class Explorers:
         away += abs(self._columns[seeking] - columns[seeking, None])
         drawn = away + self._rng.random(away.shape)
         unvisited = self._unvisited[self._has_key[seeking], seeking]
-        targets[seeking] = np.where(unvisited, drawn, np.inf).argmin(axis=1)
+        nearest = np.where(unvisited, drawn, np.inf).argmin(axis=1)
+        targets[seeking] = np.where(unvisited.any(axis=1), nearest, self._first[seeking])
         down, right = targets // self._sizes - rows, targets % self._sizes - columns
         # Every shortest way has the same probability to begin with either axis as its moves along it.
         vertical = self._rng.random(len(rows)) * (abs(down) + abs(right)) < abs(down)
