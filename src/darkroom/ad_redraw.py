@@ -24,7 +24,6 @@ from runcatalog.plots.palette import Palette
 EXPLORER = "explorer_9"  # prefix of the metrics of explorers in rooms of the source's size
 STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
 WITH_KEY, WITH_KEY_EXPLORER = "ad:study_key_to_door", "ad:explore_key_to_door"
-WITH_KEY_HISTORIES = "a2c:histories_key_to_door"
 COMPARED = "held_out_9"  # part of the tasks in which studies are compared
 # Flags of ad:study that change what is trained or evaluated.
 STUDY_VARIANTS = ("histories", "histories_flags", "train_flags", "evaluate_flags")
@@ -51,7 +50,6 @@ def main() -> None:
 def draw(records: committed.Records, folder: Path) -> list[Path]:
     """Draw figures from records by operation and return their files."""
     drawn, palette = [], Palette.read(folder.parents[1])
-    rooms_with_key = {run["run"] for run in records.get(WITH_KEY_HISTORIES, [])}
     explorer = explorer_curve(records.get("ad:explore", []), terminating=False)
     for operation, name in STUDIES.items():
         studies = by_variant(records.get(operation, []))
@@ -82,9 +80,8 @@ def draw(records: committed.Records, folder: Path) -> list[Path]:
         figures.dots(drawn[-1], scores, label)
     choosing = [
         training
-        for training in records.get("ad:train", [])
+        for training in trained_in(ad_study.Config.histories, records)
         if float(training["flags"].get("validation-share", 0)) > 0
-        and not rooms_with_key & set(training["parents"])
     ]
     if scores := variant_scores(choosing, records.get("ad:evaluate", [])):
         drawn.append(folder / "ad_variants.svg")
@@ -118,21 +115,25 @@ def tested(study: dict[str, Any], records: committed.Records) -> list[dict[str, 
     """
     flags = {"histories": ad_study.Config.histories} | study["flags"]
     splits = str(flags["splits"]).split()
-    histories = {
-        run["run"]
-        for run in records.get(flags["histories"], [])
-        if str(run["flags"]["size"]) == ad_study.SOURCE_SIZE
-    }
     newest = {
         repr(
             (settings_of(training), training["flags"]["split"], training["flags"].get("seed"))
         ): training
-        for training in records.get("ad:train", [])
+        for training in trained_in(flags["histories"], records)
         if str(training["flags"]["split"]) in splits
-        and histories & set(training["parents"])
         and not float(training["flags"].get("validation-share", 0))
     }
     return list(newest.values())
+
+
+def trained_in(operation: str, records: committed.Records) -> list[dict[str, Any]]:
+    """Return the trainings on histories that an operation recorded in rooms of the source's size."""
+    histories = {
+        run["run"]
+        for run in records.get(operation, [])
+        if str(run["flags"]["size"]) == ad_study.SOURCE_SIZE
+    }
+    return [run for run in records.get("ad:train", []) if histories & set(run["parents"])]
 
 
 def trainings(study: dict[str, Any]) -> int:
@@ -193,9 +194,8 @@ def variant_scores(
     scores: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for training in trainings:
         objective = training["result"]["objective"]
-        # The preset's number of updates at that time is where the objective was measured.
-        settings = settings_of(training) | {"updates": objective["at"]}
-        changed = [f"{n}={text(value)}" for n, value in settings.items() if value != default[n]]
+        settings = settings_of(training).items()
+        changed = [f"{n}={text(value)}" for n, value in settings if value != default[n]]
         variant = scores[" ".join(changed) or "default"]
         variant.append((objective["value"], float(training["flags"]["copies"])))
         block = objective["name"].rpartition("/")[2]
@@ -212,8 +212,11 @@ def variant_scores(
 
 
 def settings_of(training: dict[str, Any]) -> dict[str, Any]:
-    """Return :func:`variant_settings` of the record of a training."""
-    return variant_settings(training["flags"], training["result"].get("settings", {}))
+    """Return :func:`variant_settings` of the record of a training, and its number of updates."""
+    result = training["result"]
+    # The preset's number of updates at that time is where the objective was measured.
+    updates = {"updates": result["objective"]["at"]}
+    return variant_settings(training["flags"], result.get("settings", {})) | updates
 
 
 def variant_settings(flags: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:

@@ -236,12 +236,15 @@ def test_figures_are_drawn_from_records(tmp_path):
             "ad:train", {}, run=f"tested {index}", parents=[histories],
             flags={"split": split, "copies": 3, "device": "cuda"} | more,
             result={
-                "objective": {"name": "held_out/episodes_36_40", "value": value, "at": 2500},
+                "objective": {
+                    "name": "held_out/episodes_36_40", "value": value, "at": more.get("updates", 2500),
+                },
                 "settings": today,
             },
         )
         for index, (more, split, histories, value) in enumerate((
             ({}, 1, "histories 9", 0.97),
+            ({"updates": 5000}, 1, "histories 9", 0.98),  # no repetition of the first
             ({"learned-weight": 4.0}, 2, "histories 9", 0.96),
             ({"learned-weight": 4.0}, 3, "histories 9", 0.95),  # another study's split
             ({"learned-weight": 4.0}, 1, "histories 13", 0.94),
@@ -303,6 +306,7 @@ def test_figures_are_drawn_from_records(tmp_path):
     assert ad_redraw.variant_scores(drawn, []) == {
         "default": [(0.97, 3)],
         "learned-weight=4": [(0.96, 3)],
+        "updates=5000": [(0.98, 3)],
     }
     assert ad_redraw.explorer_curve(finished["ad:explore"], terminating=False).values.tolist() == [
         0.2,
@@ -323,6 +327,13 @@ def test_figures_are_drawn_from_records(tmp_path):
         "ad_studies.svg",
         "ad_variants.svg",
     }
+    # Nor has the figure of variants those of other rooms, which are other tasks.
+    elsewhere = trained[0] | {"run": "run 13", "parents": ["histories 13"]}
+    (tmp_path / "four").mkdir()
+    more = finished | {"ad:train": [*finished["ad:train"], elsewhere]}
+    ad_redraw.draw(more, tmp_path / "four")
+    name = "ad_variants.svg"
+    assert (tmp_path / "four" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
     (tmp_path / "three").mkdir()
     ad_redraw.draw(finished | {"ad:study_key_to_door": [keyed]}, tmp_path / "three")
     name = "ad_key_to_door.svg"  # of two equal studies, the newer one's
