@@ -142,6 +142,8 @@ class Histories:
 
 def _reserve(path: Path) -> None:
     """Give a file's holes their space: a write to one through a memory map would kill the process on a full disk."""
+    if not hasattr(os, "posix_fallocate"):  # macOS
+        return
     with path.open("r+b") as file:
         try:
             os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
