@@ -49,6 +49,7 @@ def run(tmp_path: Path) -> Path:
     flags = {"task": "lever", "robot": "floatinghook", "start": "near", "num-envs": 8}
     facts = {"id": "0" * 32, "seed": 1, "flags": flags | {"num-steps": 16, "pretrained": "x"}}
     result = {"variant": {"method": "HN-PPO"}, "metrics": {"opening_rate": 0.0}}
+    result["objective"] = {"at": 0}
     (tmp_path / "journal").mkdir()
     (tmp_path / "journal" / "metrics.jsonl").write_text("")
     (tmp_path / "journal" / "run.json").write_text(json.dumps(facts))

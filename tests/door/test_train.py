@@ -146,6 +146,36 @@ def test_threads_kills_and_resumes_change_no_bit(kind, start, project, few_world
     assert resumed["result"]["metrics"] == whole["result"]["metrics"]
 
 
+def test_a_restart_that_ends_earlier_leaves_no_policy_of_the_abandoned_updates(
+    project, few_worlds, monkeypatch
+):
+    """As on another kind of CPU, where the updates after the checkpoint have other results."""
+    directory, rates = project / "run", iter([0.9, 0.9, 0.9, 0.9, 0.9, 1.0])
+
+    class Killed(BaseException):
+        pass
+
+    log = trainer.Trainer.log
+
+    def log_and_die(self, rollout, statistics):
+        log(self, rollout, statistics)
+        if self.update == 6:  # the checkpoint is of update 3, the newest policies are of update 5
+            raise Killed
+
+    monkeypatch.setattr(evaluation.HeldOutWorlds, "opening_rate", lambda *args: next(rates))
+    own = {"eval_interval": 1, "save_interval": 3, "stop_at": 0.93, "env_steps": 9 * 128}
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "log", log_and_die)
+        with pytest.raises(Killed):
+            _train("ppo", directory, monkeypatch, **own)
+    written = _train("ppo", directory, monkeypatch, resume=str(directory), **own)
+    assert written["result"]["objective"]["at"] == 4
+    step = steps.read_one(directory)
+    assert [update for update, _ in step.snapshots] == [0, 1, 2, 3, 4]
+    assert sorted(step.validation) == [1, 2, 3, 4]
+    assert step.updates == 4
+
+
 def test_worlds_without_a_seed_differ_every_time(project, few_worlds, monkeypatch):
     digests = []
     for name, start in (("a", "none"), ("b", "none"), ("c", "run"), ("d", "run")):

@@ -163,6 +163,10 @@ def read_one(path: Path) -> Step:
     try:
         flags, result = run_json["flags"], written["result"]
         per_update = flags["num-envs"] * flags["num-steps"]
+        # A run that was killed, and restarted on another kind of CPU, may have ended at an earlier update than it had
+        # reached before.
+        end = result["objective"]["at"]
+        validation = _points(path, "validation_opening_rate")
         decisions = _points(path, "env_steps")
         return Step(
             directory=path.resolve(),
@@ -174,8 +178,8 @@ def read_one(path: Path) -> Step:
             pretrained=bool(flags["pretrained"]),
             decisions_per_update=per_update,
             decisions_before=int(decisions[1]) - per_update if 1 in decisions else 0,
-            snapshots=saved,
-            validation=_points(path, "validation_opening_rate"),
+            snapshots=tuple((update, file) for update, file in saved if update <= end),
+            validation={update: rate for update, rate in validation.items() if update <= end},
             opening_rate=result["metrics"]["opening_rate"],
             earlier=_earlier(result["metrics"]),
         )
