@@ -133,7 +133,8 @@ class Evaluations:
         """Return decisions and opening rates on the validation worlds during the training of a step.
 
         The run logged them itself, except for the start of a run from scratch, which is evaluated here. The decisions
-        for the choice of a start come first, with success 0 at the first of them.
+        for the choice of a start come first, with success 0 at the first of them; `formulas.area` joins the points by
+        straight lines.
 
         Args:
             name: Metric of the evaluation of the start.
