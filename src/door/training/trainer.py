@@ -34,8 +34,8 @@ from rl.ppo import Agent, PPOSettings
 from rl.rollout import NonFiniteError, Rollout, collect
 from runcatalog import record
 
-# KL divergence of an update [nat] from which the policy counts as exploded. Three committed records are above: two with
-# hyperparameters of the source that exploded there too, and a trial of a search; all others are below 7.
+# KL divergence of an update [nat] from which the policy counts as exploded. docs/door.md names the committed records
+# that are above; all others are below 7.
 EXPLODED = 10.0
 TRIALS = 16  # worlds in which an earlier task's policy is tried: together about a rollout
 ADAM_EPS = 1e-5  # as in a2c_ppo_acktr; torch has 1e-8
