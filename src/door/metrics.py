@@ -179,14 +179,14 @@ def _table(
     def cells(values: np.ndarray, form: str, scale: float = 1.0) -> list[str]:
         known = values[np.isfinite(values)]
         mean = known.mean() if len(known) else np.nan
-        return ["" if np.isnan(v) else form.format(scale * v + 0.0) for v in (*values, mean)]
+        return ["" if np.isnan(v) else form.format(scale * v) for v in (*values, mean)]
 
     rows = [
-        [f"{i} {step.task}", *cells(rates, "{:.0f} %", 100)]
+        [f"{i} {step.task}", *cells(rates, "{:z.0f} %", 100)]
         for i, (step, rates) in enumerate(zip(series, success, strict=True))
     ]
-    rows.append(["forgetting", *cells(lost, "{:.0f} %", 100)])
-    rows.append(["forward transfer (AUC)", *cells(transfer, "{:.2f}")])
+    rows.append(["forgetting", *cells(lost, "{:z.0f} %", 100)])
+    rows.append(["forward transfer (AUC)", *cells(transfer, "{:z.2f}")])
     columns = ["success after", *(f"{i} {step.task}" for i, step in enumerate(series)), "mean"]
     return {"columns": columns, "rows": rows}
 

@@ -251,6 +251,20 @@ def test_the_result_has_table_figures_progress_and_parents(place, whole):
     assert parents == ["tuning", "fresh"]
 
 
+def test_a_loss_that_rounds_to_zero_has_no_sign_in_the_table():
+    series = [SimpleNamespace(task=task) for task in ("pull", "lever")]
+    lost, transfer = np.array([-0.004, 0.0]), np.array([0.0, -0.004])
+    rows = metrics._table(series, np.eye(2), lost, transfer)["rows"]
+    assert rows[-2] == ["forgetting", "0 %", "0 %", "0 %"]
+    assert rows[-1] == ["forward transfer (AUC)", "0.00", "0.00", "0.00"]
+    lost, transfer = np.array([-0.01, 0.0]), np.array([0.0, -0.25])
+    rows = metrics._table(series, np.eye(2), lost, transfer)["rows"]
+    assert rows[-2:] == [
+        ["forgetting", "-1 %", "0 %", "0 %"],
+        ["forward transfer (AUC)", "0.00", "-0.25", "-0.12"],
+    ]
+
+
 def test_killed_anywhere_and_restarted_it_ends_the_same(place, whole):
     class Killed(BaseException):
         pass
