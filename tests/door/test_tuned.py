@@ -73,6 +73,16 @@ def test_the_best_trial_of_the_latest_finished_search(project):
     assert flags_of(config) == flags_of(DEFAULT) | taken.point | {"tuned": SEARCH}
 
 
+def test_superseded_and_retracted_runs_are_not_taken(project):
+    search(project, "a", [1.0, 2.0, 9.0], started=1)
+    marked = project / "experiments/records/door/a0000003.json"
+    marked.write_text(json.dumps(json.loads(marked.read_text()) | {"retracted": "wrong reward"}))
+    search(project, "b", [9.0], started=2, superseded_by="a" * 32)
+    search(project, "c", [9.0], started=3, retracted="wrong reward")
+    taken = train_ppo.Config(tuned=SEARCH).tuned_from()
+    assert (taken.search, taken.trial) == ("a" * 32, "a0000002" * 4)
+
+
 def test_a_minimising_search_and_a_search_without_recorded_space(project):
     search(project, "a", [3.0, 1.0, 2.0], goal="min", space=False)
     taken = train_ppo.Config(tuned=SEARCH).tuned_from()

@@ -133,19 +133,17 @@ def _operation_of(directory: Path) -> str:
 
 
 def _recorded(operation: str) -> Tuned | None:
-    """Return the best setting of the latest finished search in the committed records."""
+    """Return the best setting of the latest finished search in the committed records; none that is marked."""
     searches = [
         r
         for r in _with(operation)
-        if r.get("operation") == operation
-        and r.get("status") == "FINISHED"
-        and (r.get("result") or {}).get("batch")
+        if r.get("operation") == operation and _counts(r) and (r.get("result") or {}).get("batch")
     ]
     for search in sorted(searches, key=lambda r: r.get("started") or 0, reverse=True):
         optimised = search["result"].get("optimised") or {}
         name, sign = optimised.get("name", ""), 1 if optimised.get("goal") == "min" else -1
         trials = [r for r in _with(search["run"]) if r.get("batch") == search["run"]]
-        values = [(_value(r, name), r) for r in trials if r.get("status") == "FINISHED"]
+        values = [(_value(r, name), r) for r in trials if _counts(r)]
         ranked = sorted(
             (
                 (sign * value, r.get("started") or 0, r["run"], r)
@@ -160,6 +158,12 @@ def _recorded(operation: str) -> Tuned | None:
             point = {flag: best["flags"][flag] for flag in names}
             return Tuned(operation, search["run"], best["run"], point, name, sign * value)
     return None
+
+
+def _counts(record: dict[str, Any]) -> bool:
+    """Return whether a run finished and is neither superseded nor retracted (`catalog forget`)."""
+    is_marked = record.get("superseded_by") or record.get("retracted")
+    return record.get("status") == "FINISHED" and not is_marked
 
 
 def _value(record: dict[str, Any], name: str) -> float | None:
