@@ -21,7 +21,8 @@ def make(run: Path, path: Path, task: str = "", episodes: int = 2) -> None:
         episodes: Number of worlds, one episode in every world, cut 0.6 s after success.
 
     Raises:
-        record.UserError: The run has no policies or no such task, or the machine cannot render.
+        record.UserError: The run has no policies or no such task, the folder of the file is missing, or the machine
+            cannot render.
     """
     from door.continual import steps
     from door.env import render
@@ -29,6 +30,10 @@ def make(run: Path, path: Path, task: str = "", episodes: int = 2) -> None:
 
     if path.suffix != ".gif":
         raise record.UserError(f"{path} does not end in .gif")
+    if not path.parent.is_dir():
+        raise record.UserError(f"{path}: there is no folder {path.parent}")
+    if episodes < 1:
+        raise record.UserError(f"--episodes: {episodes} is not 1 or more")
     step = steps.read_one(run)
     policies = dict(snapshots.load(step.snapshots[-1][1]))
     task = task or step.task

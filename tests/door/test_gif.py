@@ -60,6 +60,10 @@ def run(tmp_path: Path) -> Path:
 def test_errors_of_the_animation_are_named(run: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(record.UserError, match=r"door\.mp4 does not end in \.gif"):
         gif.make(run, run / "door.mp4")
+    with pytest.raises(record.UserError, match=r"a/door\.gif: there is no folder .*/a"):
+        gif.make(run, run / "a" / "door.gif")
+    with pytest.raises(record.UserError, match="--episodes: 0 is not 1 or more"):
+        gif.make(run, run / "door.gif", episodes=0)
     with pytest.raises(record.UserError, match="that run learned pull, lever, not round"):
         gif.make(run, run / "door.gif", task="round")
     with pytest.raises(record.UserError, match="nowhere: not a run of door training"):
