@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from runcatalog import record
 from runcatalog.guild import child_runs, finished_runs
 from runcatalog.guild.child_runs import PlannedRun
 from runcatalog.record import option
+from runcatalog.record.journal.files import read_json
 
 PASSED = ("env_steps", "stop_at", "threads", "video")  # flags that are passed to the steps
 PLAN = "series.json"  # in the run's directory: ids of the steps
@@ -99,7 +99,7 @@ def plan(config: Config, file: Path) -> list[Step]:
     """
     operations = config.steps.split()
     names = [f"task {index}" for index in range(len(operations))]
-    saved = json.loads(file.read_bytes()) if file.exists() else {}
+    saved = read_json(file) or {}  # `run_plan` names a file that is damaged
     if "steps" in saved:
         saved = {name: step["run"] for name, step in zip(names, saved["steps"], strict=False)}
     flags = {"seed": str(config.seed)} | config.passed()

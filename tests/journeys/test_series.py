@@ -9,6 +9,7 @@ from door import series, train_hnppo
 from door.continual.evaluations import final_matrix
 from journeys.shell import Project, written
 from runcatalog import record
+from runcatalog.guild import child_runs
 
 ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # `catalog sync` sends; senders are in test_guild.py
 RECORDS = ("door",)
@@ -129,5 +130,9 @@ def test_the_file_of_an_older_interrupted_series_gives_the_ids(tmp_path) -> None
     file.write_text(json.dumps({"steps": steps}))
     config = series.Config(steps="s:0 s:1 s:2", reuse=False)
     assert [step.run for step in series.plan(config, file)] == [*runs, ""]
+    for damaged in ('{"task 0": "c', "[1]"):
+        file.write_text(damaged)
+        with pytest.raises(record.UserError, match=r"series\.json.* restore it from a copy"):
+            child_runs.plan(file, series.plan(config, file))
     file.write_text(json.dumps({"task 0": "c" * 32}))
     assert [step.run for step in series.plan(config, file)] == ["c" * 32, "", ""]
