@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from door import train_sb3
+from door.continual import steps
 from door.env.gym_env import DoorEnv
 from door.train_ppo import Config as Ours
 from door.training import evaluation
@@ -46,6 +47,11 @@ def test_the_seed_determines_a_run_and_its_validations_are_recorded(train):
     validated = [p["step"] for p in points if "validation_opening_rate" in p["m"]]
     assert validated == [2, 3]  # every second update, and the last
     assert [p["step"] for p in points if "validation_area" in p["m"]] == [3]
+    # It keeps no policies, and a second run would not either.
+    with pytest.raises(
+        UserError, match=r"first: not a run of door training \('num-steps' missing\)$"
+    ):
+        steps.read_one(folder)
 
 
 def test_no_two_seeds_share_their_worlds(train, monkeypatch):

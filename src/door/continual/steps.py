@@ -154,15 +154,15 @@ def read_one(path: Path) -> Step:
         raise record.UserError(f"{path}: that run {state}{reason}; finish the series first")
     from door.training import snapshots
 
-    saved = tuple(snapshots.paths(path))
-    if not saved or saved[0][0] != 0:
-        raise record.UserError(
-            f"{path}: no {'initial ' if saved else ''}policies in {snapshots.FOLDER}/; versions "
-            "before snapshots did not save them: run it again"
-        )
     try:
         flags, result = run_json["flags"], written["result"]
         per_update = flags["num-envs"] * flags["num-steps"]
+        saved = tuple(snapshots.paths(path))
+        if not saved or saved[0][0] != 0:
+            raise record.UserError(
+                f"{path}: no {'initial ' if saved else ''}policies in {snapshots.FOLDER}/; versions "
+                "before snapshots did not save them: run it again"
+            )
         # A run that was killed, and restarted on another kind of CPU, may have ended at an earlier update than it had
         # reached before.
         end = result["objective"]["at"]
