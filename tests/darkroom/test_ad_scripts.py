@@ -233,6 +233,7 @@ def config_of(sources: Path, **changes) -> Config:
         ({"history_steps": 80}, "--window: 24 steps, but the histories have 20 of an environment"),
         ({"history_steps": 24, "window": 6}, "may have no complete episode of 6; give 28 or more"),
         ({"histories": "/nowhere"}, "--histories: /nowhere: no histories there"),
+        ({"histories": __file__}, ".py: no histories there"),
         ({"histories": ""}, "has rooms of side none"),
         ({"test_tasks": "/nowhere"}, "--test-tasks"),
     ],

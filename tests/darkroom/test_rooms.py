@@ -258,6 +258,9 @@ def test_gymnasium_makes_them():
             if truncated:
                 break
         assert i == darkroom._ROOMS[name][1]
+        again = gymnasium.make(env.spec)
+        assert again.spec == env.spec
+        assert again.get_wrapper_attr("limit") == i
 
 
 def test_a_picture_shows_goal_and_agent():

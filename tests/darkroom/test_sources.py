@@ -288,3 +288,12 @@ def test_damaged_files_are_named(folder, tmp_path):
     for test in (0, 15):
         with pytest.raises(ValueError, match="both parts"):
             histories.split(range(15), test, np.random.default_rng(0))
+
+
+def test_a_file_of_histories_that_was_cut_is_named(tmp_path):
+    about = histories.About(3, 4, False, (0, 1), 1)
+    histories.Histories.create(tmp_path, about, 2, 5)
+    file = tmp_path / "histories.npy"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"histories\.npy: damaged \(mmap length"):
+        histories.Histories.open(tmp_path)

@@ -99,8 +99,8 @@ class Histories:
             if values.pop("version") != VERSION:
                 raise ValueError(f"{path}: histories of another version; record them again")
             about = About(**{**values, "goals": tuple(values["goals"])})
-            data = np.load(path / FILE, mmap_mode=mode)  # type: ignore[call-overload]
-        except FileNotFoundError:
+            data = _mapped(path / FILE, mode)
+        except (FileNotFoundError, NotADirectoryError):
             raise ValueError(f"{folder}: no histories there") from None
         except (KeyError, TypeError, EOFError, json.JSONDecodeError) as error:
             raise ValueError(f"{path}: damaged histories ({error})") from None
@@ -138,6 +138,14 @@ class Histories:
         np.savetxt(
             path, np.stack(columns, axis=1), fmt="%d", header=f"environment {' '.join(FIELDS)}"
         )
+
+
+def _mapped(path: Path, mode: Any) -> np.ndarray:
+    """Return numpy's memory map of a file."""
+    try:
+        return np.load(path, mmap_mode=mode)  # type: ignore[no-any-return]
+    except ValueError as error:
+        raise ValueError(f"{path}: damaged ({error})") from None
 
 
 def _reserve(path: Path) -> None:

@@ -147,7 +147,7 @@ class DarkKeyToDoor(_Room):
         return self._draw({self.key: _YELLOW, self.door: _BROWN, self.cell: _GREEN})
 
 
-class EpisodeLimit(gymnasium.Wrapper[int, int, int, int]):
+class EpisodeLimit(gymnasium.Wrapper[int, int, int, int], gymnasium.utils.RecordConstructorArgs):
     """Wrapper that truncates an episode after `limit` steps and adds the steps so far to `info`, as `time`.
 
     Args:
@@ -156,7 +156,8 @@ class EpisodeLimit(gymnasium.Wrapper[int, int, int, int]):
     """
 
     def __init__(self, env: gymnasium.Env[int, int], limit: int = 20) -> None:
-        super().__init__(env)
+        gymnasium.utils.RecordConstructorArgs.__init__(self, limit=limit)
+        gymnasium.Wrapper.__init__(self, env)
         if limit < 1:
             raise ValueError(f"limit {limit}: an episode has at least one step")
         self.limit, self.time = limit, 0
