@@ -12,8 +12,8 @@ import hashlib
 import math
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,8 @@ def records(path: Path, options: Options) -> list[RunRecord]:
         first = min(rows_of_operation, key=lambda row: (row.get("started") or "~", row["run"]))
         derived_id = hashlib.sha256(f"{operation} {first['run']}".encode()).hexdigest()[:32]
         batch = options.batch or derived_id
-        trials = [_trial(row, batch, source, layout, options) for row in rows_of_operation]
+        own = _with_objective(path, layout, operation, rows_of_operation, options)
+        trials = [_trial(row, batch, source, own, options) for row in rows_of_operation]
         records_ += [_batch(batch, operation, source, trials, options), *trials]
     return records_
 
@@ -264,19 +265,25 @@ def _layout(
         scalars = set(metrics)
     metrics = {h: n for h, n in metrics.items() if _is_numeric(path, h, rows, h in scalars)}
     percentages = {h for h in metrics if any((_number(row[h]) or 0) > _MOST for row in rows)}
-    found, goal = _declared_objective(operations, metrics, options)
-    objective = _objective(path, list(metrics), rows, options.objective or found)
     return _Layout(
         flags,
         metrics,
         step,
         step.removesuffix("s") or "step",
-        objective,
-        options.goal or (goal if objective == found else "max"),
-        attribute_headers.get(_RESULT, ""),
-        attribute_headers.get(_HOST, ""),
-        frozenset(percentages),
+        result=attribute_headers.get(_RESULT, ""),
+        host=attribute_headers.get(_HOST, ""),
+        percentages=frozenset(percentages),
     )
+
+
+def _with_objective(
+    path: Path, layout: _Layout, operation: str, rows: list[dict[str, str]], options: Options
+) -> _Layout:
+    """Return the layout with the objective of an operation's rows."""
+    found, goal = _declared_objective(operation, layout.metrics, options)
+    objective = _objective(path, list(layout.metrics), rows, options.objective or found)
+    goal = options.goal or (goal if objective == found else "max")
+    return replace(layout, objective=objective, goal=goal)
 
 
 def _guess_flags_and_metrics(
@@ -315,11 +322,10 @@ def _is_numeric(path: Path, header: str, rows: list[dict[str, str]], is_scalar: 
 
 
 def _declared_objective(
-    operations: Collection[str], metrics: Mapping[str, str], options: Options
+    operation: str, metrics: Mapping[str, str], options: Options
 ) -> tuple[str, str]:
-    """Return (header, goal) of the objective that the file's operations declare; ("", "") without one."""
-    declared = {options.objectives.get(name) for name in operations}
-    objective = declared.pop() if len(declared) == 1 else None
+    """Return (header, goal) of the objective that an operation declares; ("", "") without one."""
+    objective = options.objectives.get(operation)
     scalar = find(objective.scalar, list(metrics.values())) if objective else None
     header = next((h for h, name in metrics.items() if name == scalar), "")
     return (header, objective.goal) if objective and header else ("", "")

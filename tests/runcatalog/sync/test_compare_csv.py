@@ -206,3 +206,26 @@ def test_a_run_of_a_csv_is_in_the_study_that_declares_its_operation(project, tmp
     path.write_text(path.read_text() + row.format("2a1b2c3d", "unknown:train"))
     with pytest.raises(CatalogError, match="no study declares 'unknown:train'"):
         imports.read_csv(project, path, "", Options(""))
+
+
+def test_each_operation_of_a_csv_has_its_own_objective(project, tmp_path):
+    """With two operations in a file it was guessed for all, and the larger loss was the better one."""
+    (project.root / "guild.yml").write_text(
+        "train: {main: train, objective: loss}\n"
+        "evaluate: {main: train, objective: {maximize: accuracy}}\n"
+        "other: {main: train}\n"
+    )
+    path = tmp_path / "c.csv"
+    path.write_text(
+        "run,operation,started,time,status,label,lr,step,loss,accuracy,reward\n"
+        "0a1b2c3d,train,2026-01-01 00:00:00,0:01:00,completed,,0.1,3,0.4,0.8,1\n"
+        "1a1b2c3d,evaluate,2026-01-01 00:00:00,0:01:00,completed,,,3,,0.9,1\n"
+        "2a1b2c3d,other,2026-01-01 00:00:00,0:01:00,completed,,,3,,0.9,1\n"
+    )
+    read = imports.read_csv(project, path, "toy", Options(""))
+    objectives = {run.operation: run.objective for run in read if run.objective}
+    assert {name: (o["name"], o["goal"]) for name, o in objectives.items()} == {
+        "train": ("loss", "min"),
+        "evaluate": ("accuracy", "max"),
+        "other": ("reward", "max"),
+    }
