@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import struct
 import subprocess
 import time
 
@@ -119,6 +120,23 @@ FRAME = 'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\
 def test_the_reason_of_a_script_that_records_nothing_is_its_exception(guild_run, output, reason):
     (guild_run.directory / ".guild" / "attrs" / "exit_status").write_text("1")
     (guild_run.directory / ".guild" / "output").write_text(output)
+    assert guild_run.end() == ("FAILED", f"exit status 1: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "lines", "reason"),
+    [(5, 3, "ValueError: b"), (5, 40, "ValueError: b"), (60_000, 40, "no file: x")],
+)
+def test_what_was_printed_before_an_exception_and_read_after_it_is_not_its_reason(
+    guild_run, late_ms, lines, reason
+):
+    """Guild reads both streams side by side, and standard output often later; its index has the time of each line."""
+    guild = guild_run.directory / ".guild"
+    (guild / "attrs" / "exit_status").write_text("1")
+    errors, printed = f"step: 1{FRAME}ValueError: b\n", "\n" + "loss: 3\n" * lines + "no file: x\n"
+    (guild / "output").write_text(f"lr: 1\n{errors}{printed}")
+    index = [(0, 0), *[(7, 1)] * errors.count("\n"), *[(7 + late_ms, 0)] * printed.count("\n")]
+    (guild / "output.index").write_bytes(b"".join(struct.pack("!QB", *each) for each in index))
     assert guild_run.end() == ("FAILED", f"exit status 1: {reason}")
 
 

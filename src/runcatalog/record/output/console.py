@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,8 @@ MAX_BYTES = 1 << 20  # of a copy; beyond it, only the last half remains
 TAIL_LINES = 20  # lines of output in the record of a failed run
 _TAIL_BYTES = 1 << 16  # read by last_lines and last_message
 _TRACEBACK = "Traceback (most recent call last):"
+_ENTRY = struct.Struct("!QB")  # of Guild's index of an output: milliseconds, 1 for standard error
+_LATE_MS = 2000  # by which Guild may read standard output later than standard error
 
 
 class OutputCopy:
@@ -139,7 +142,7 @@ def last_message(path: Path) -> str:
 
     An exception's message may have several lines, which become one.
     """
-    lines = _tail(path, _TAIL_BYTES).splitlines()
+    lines = _without_late_lines(path)
     begins = [i for i, line in enumerate(lines) if _TRACEBACK in line]
     after = lines[begins[-1] + 1 :] if begins else []
     message = list(itertools.dropwhile(lambda line: not line or line[0] == " ", after))
@@ -149,13 +152,36 @@ def last_message(path: Path) -> str:
     return last_line(path)
 
 
+def _without_late_lines(path: Path) -> list[str]:
+    """Return the last lines, without those of standard output that Guild read at once after a traceback.
+
+    Guild reads both streams side by side: what a script printed before its exception often follows the traceback. Its
+    index has the time and stream of each line of the output.
+    """
+    lines = _tail(path, _TAIL_BYTES).removesuffix("\n").split("\n")
+    index = _bytes(path.with_name(f"{path.name}.index"), len(lines) * _ENTRY.size)
+    entries = list(_ENTRY.iter_unpack(index[len(index) % _ENTRY.size :]))
+    begins = [i for i, line in enumerate(lines) if _TRACEBACK in line]
+    if begins and len(entries) == len(lines):
+        first = begins[-1]
+        until = entries[first][0] + _LATE_MS
+        late = {i for i, (time, errors) in enumerate(entries) if time <= until and not errors}
+        lines = [line for i, line in enumerate(lines) if i <= first or i not in late]
+    return [part for line in lines for part in line.splitlines() or [""]]
+
+
 def _tail(path: Path, size: int) -> str:
+    return _bytes(path, size).decode("utf-8", "replace")
+
+
+def _bytes(path: Path, size: int) -> bytes:
+    """Return at most the last `size` bytes of a file; none if it cannot be read."""
     try:
         with open_regular(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - size))
-            return file.read().decode("utf-8", "replace")
+            return file.read()
     except OSError:
-        return ""
+        return b""
 
 
 def _last_state(line: str) -> str:
