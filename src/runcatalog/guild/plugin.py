@@ -11,6 +11,8 @@ Guild loads it by its entry point, for every project of the environment. Only Gu
   starts at once.
 - The message while flags are read: it names the number of operations.
 - Imports. Guild's path hook creates finders without `find_spec`, which Python 3.12 calls.
+- Switches that turn something off. Guild loses, as it writes a run's flags, that an option such as argparse's
+  `store_false` takes no value; every trial of a sweep and every restarted run then gets one.
 - Limits. A Guild file whose aliases unfold to gigabytes is refused, before Guild unfolds them.
 - Other machines. See `runcatalog.guild.elsewhere`.
 - Progress. Guild passes a run's output on through a pipe, so a variable says whether a terminal shows it.
@@ -60,6 +62,7 @@ class GuildPlugin(Plugin):
         super().__init__(ep)
         terminal_output.tell_children()
         _hide_secrets()
+        _keep_switches()
         elsewhere.require()
         if not hasattr(model.ModelImporter, "find_spec"):
             model.ModelImporter.find_spec = _find_no_spec
@@ -115,6 +118,21 @@ def _hide_secrets() -> None:
 
     write_attr.of_guild = write  # type: ignore[attr-defined]
     run.Run.write_attr, op_util.RunOutput._close = write_attr, close_output
+
+
+def _keep_switches() -> None:
+    """Let Guild write that an option takes no value, also where it is given for a flag that is off."""
+    from runcatalog.guild.compat import op_cmd
+
+    as_data = op_cmd._cmd_flag_as_data
+    if hasattr(as_data, "of_guild"):
+        return  # by an earlier instance of the plugin
+
+    def with_switch(cmd_flag: Any) -> Any:
+        return as_data(cmd_flag) | ({"arg-switch": False} if cmd_flag.arg_switch is False else {})
+
+    with_switch.of_guild = as_data  # type: ignore[attr-defined]
+    op_cmd._cmd_flag_as_data = with_switch
 
 
 _LABELS = {"op": "label-template", "run_params": "label"}  # sources of a restarted run's label

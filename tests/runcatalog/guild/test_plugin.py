@@ -310,3 +310,19 @@ def test_a_run_whose_directory_was_deleted_ends_without_a_traceback(shell):
         "import os, shutil\nprint('going', flush=True)\nshutil.rmtree(os.environ['RUN_DIR'])\n"
     )
     assert "going" in shell("guild run gone -y", code=None)
+
+
+def test_trials_of_a_script_with_switches_that_turn_off_are_started_as_a_single_run_is(shell):
+    (shell.root / "guild.yml").write_text(
+        "- model: toy\n  operations: {switches: {main: switches, flags-import: all}}\n"
+    )
+    (shell.root / "switches.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--plain', action='store_false')\n"
+        "parser.add_argument('--cuda', action=argparse.BooleanOptionalAction, default=True)\n"
+        "options = parser.parse_args()\nprint('given', options.plain, options.cuda)\n"
+    )
+    output = shell("guild run switches plain=[yes,no] cuda=no -y")
+    assert "given True False" in output
+    assert "given False False" in output
+    assert "2 of 2 trials finished" in output
