@@ -53,8 +53,10 @@ def init(options: argparse.Namespace) -> int:
         project.records / ".guild-nocopy": "",
     }
     if not project.templates():
-        path = project.experiments / project.name / "catalog.md.j2"
-        contents[path] = _template(project, operations)
+        studies = dict.fromkeys(operation.study for operation in operations) or [project.name]
+        for study in studies:
+            path = project.experiments / study / "catalog.md.j2"
+            contents[path] = _template(study, [o for o in operations if o.study == study])
     for path, content in contents.items():
         shown = path.relative_to(project.root)
         if content is None or (path.is_file() and path.name != ".gitignore"):
@@ -77,9 +79,9 @@ def _settings(project: Project, operations: list[Operation]) -> str:
     return _SETTINGS.format(name=project.name, objective=objective)
 
 
-def _template(project: Project, operations: list[Operation]) -> str:
+def _template(study: str, operations: list[Operation]) -> str:
     names = ", ".join(f'"{operation.name}"' for operation in operations)
-    title = project.name.replace("-", " ").replace("_", " ")
+    title = study.replace("-", " ").replace("_", " ")
     return _TEMPLATE.format(title=f"{title[:1].upper()}{title[1:]}", names=names)
 
 

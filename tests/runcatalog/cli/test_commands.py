@@ -392,6 +392,22 @@ def test_a_project_may_have_a_name_that_yaml_reads_as_something_else(shell_in, t
     assert Project(shell.root).name == name
 
 
+def test_init_writes_a_template_for_each_study_that_declares_operations(shell_in, tmp_path):
+    """All operations were named in that of a further study, which had no runs; the pages of the others were empty."""
+    shell = shell_in(tmp_path)
+    declared = "- include: [experiments/one/guild.yml, experiments/two/guild.yml]\n"
+    (shell.root / "guild.yml").write_text(declared)
+    shutil.rmtree(shell.root / "experiments")
+    for study in ("one", "two"):
+        (shell.root / "experiments" / study).mkdir(parents=True)
+        text = f"- model: {study}\n  operations: {{train: {{main: train}}, test: {{main: test}}}}\n"
+        (shell.root / "experiments" / study / "guild.yml").write_text(text)
+    shell.inside("init")
+    templates = {t.parent.name: t.read_text() for t in Project(shell.root).templates()}
+    assert list(templates) == ["one", "two"]
+    assert '{{ table(["two:train", "two:test"]) }}' in templates["two"]
+
+
 def test_init_appends_to_a_gitignore_of_any_encoding(shell):
     path = shell.root / ".gitignore"
     before = b"caf\xe9/\r\nruns/\r\n"
