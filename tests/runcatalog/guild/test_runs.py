@@ -124,16 +124,22 @@ def test_the_reason_of_a_script_that_records_nothing_is_its_exception(guild_run,
 
 
 @pytest.mark.parametrize(
-    ("late_ms", "lines", "reason"),
-    [(5, 3, "ValueError: b"), (5, 40, "ValueError: b"), (60_000, 40, "no file: x")],
+    ("errors", "late_ms", "printed", "reason"),
+    [
+        (f"{FRAME}ValueError: b\n", 5, "loss: 3\n" * 3, "ValueError: b"),
+        (f"{FRAME}ValueError: b\n", 5, "loss: 3\n" * 40 + "no file: x\n", "ValueError: b"),
+        (f"{FRAME}ValueError: b\n", 60_000, "loss: 3\n" * 40 + "no file: x\n", "no file: x"),
+        ("lr is -1\n", 5, "loss: 3\nloss: nan\n", "lr is -1"),
+        ("a warning\n", 5, "loss: 3\nno file: x\n", "no file: x"),
+        ("a warning\n", 60_000, "loss: 3\n", "loss: 3"),
+    ],
 )
-def test_what_was_printed_before_an_exception_and_read_after_it_is_not_its_reason(
-    guild_run, late_ms, lines, reason
+def test_what_was_printed_before_the_last_words_and_read_after_them_is_no_reason(
+    guild_run, errors, late_ms, printed, reason
 ):
     """Guild reads both streams side by side, and standard output often later; its index has the time of each line."""
     guild = guild_run.directory / ".guild"
     (guild / "attrs" / "exit_status").write_text("1")
-    errors, printed = f"step: 1{FRAME}ValueError: b\n", "\n" + "loss: 3\n" * lines + "no file: x\n"
     (guild / "output").write_text(f"lr: 1\n{errors}{printed}")
     index = [(0, 0), *[(7, 1)] * errors.count("\n"), *[(7 + late_ms, 0)] * printed.count("\n")]
     (guild / "output.index").write_bytes(b"".join(struct.pack("!QB", *each) for each in index))

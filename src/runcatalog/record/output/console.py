@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import struct
 import sys
 from collections.abc import Callable
@@ -21,6 +22,7 @@ MAX_BYTES = 1 << 20  # of a copy; beyond it, only the last half remains
 TAIL_LINES = 20  # lines of output in the record of a failed run
 _TAIL_BYTES = 1 << 16  # read by last_lines and last_message
 _TRACEBACK = "Traceback (most recent call last):"
+_SCALAR = re.compile(r"[^:]+: +(?:[-+\d.]\S*|nan|inf)\s*")  # a line that Guild takes for a scalar
 _ENTRY = struct.Struct("!QB")  # of Guild's index of an output: milliseconds, 1 for standard error
 _LATE_MS = 2000  # by which Guild may read standard output later than standard error
 
@@ -149,24 +151,29 @@ def last_message(path: Path) -> str:
     # A script that prints more than this after a traceback has caught the exception.
     if message and len(message) <= TAIL_LINES:
         return " ".join(" ".join(message).split())[:500]
-    return last_line(path)
+    return next((line.strip()[:500] for line in reversed(lines) if line.strip()), "")
 
 
 def _without_late_lines(path: Path) -> list[str]:
-    """Return the last lines, without those of standard output that Guild read at once after a traceback.
+    """Return the last lines, without those that were printed before a script's last words and read after them.
 
-    Guild reads both streams side by side: what a script printed before its exception often follows the traceback. Its
-    index has the time and stream of each line of the output.
+    Guild reads both streams side by side, so that what a script printed often follows the traceback on standard error,
+    and its scalars follow the message of its exit. Guild's index has the time and stream of each line of the output.
     """
     lines = _tail(path, _TAIL_BYTES).removesuffix("\n").split("\n")
     index = _bytes(path.with_name(f"{path.name}.index"), len(lines) * _ENTRY.size)
     entries = list(_ENTRY.iter_unpack(index[len(index) % _ENTRY.size :]))
     begins = [i for i, line in enumerate(lines) if _TRACEBACK in line]
-    if begins and len(entries) == len(lines):
-        first = begins[-1]
-        until = entries[first][0] + _LATE_MS
-        late = {i for i, (time, errors) in enumerate(entries) if time <= until and not errors}
-        lines = [line for i, line in enumerate(lines) if i <= first or i not in late]
+    ends = begins or [i for i, (_, errors) in enumerate(entries) if errors]
+    if ends and len(entries) == len(lines):
+        until = entries[ends[-1]][0] + _LATE_MS
+        late = {
+            i
+            for i, (time, errors) in enumerate(entries)
+            if i > ends[-1] and time <= until and not errors
+            if begins or _SCALAR.fullmatch(lines[i])
+        }
+        lines = [line for i, line in enumerate(lines) if i not in late]
     return [part for line in lines for part in line.splitlines() or [""]]
 
 
