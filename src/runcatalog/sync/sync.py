@@ -18,6 +18,7 @@ from typing import Any
 from runcatalog.guild import file_stamps, scalars
 from runcatalog.guild import runs as guild_runs
 from runcatalog.guild.runs import Batch, Cache, GuildRun
+from runcatalog.model import record_files
 from runcatalog.model.declarations import GUILD_FILE
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.marks import with_marks
@@ -102,6 +103,8 @@ class Sync:
         # Cached, since every call reads the studies' declarations.
         self._operation_of = functools.cache(project.operation_of_script)
         self._study_of = functools.cache(project.study_of)
+        self._studies = functools.cache(project.studies)
+        self._paths = functools.cache(lambda: record_files.by_digits(project.records))
         self.index = RunIndex(store)
         self.home = GuildHome(project, None)
         self._copied = False  # whether the caller names the runs; they then belong to the project
@@ -276,7 +279,7 @@ class Sync:
         record = RunRecord(
             run=batch_id,
             operation=batch.operation,
-            study=self._study(batch.operation, first, batch.run or members[0]),
+            study=self._study(batch_id, batch.operation, first, batch.run or members[0]),
             status=status,
             reason=reason,
             label=label or (labels.pop() if len(labels) == 1 else ""),
@@ -315,6 +318,7 @@ class Sync:
         ends = [r.started + 1000 * (r.wall_seconds or 0) for r in (before, record) if r.started]
         return replace(
             before if batch.run is None and not was_continued else record,
+            study=record.study,  # that of its trials
             # The importance is that of the last end, of more trials.
             result={**(record.result or {}), **(before.result or {}), **_importance(batch, stored)},
             started=started,
@@ -348,7 +352,7 @@ class Sync:
         record = RunRecord(
             run=run.id,
             operation=run.operation,
-            study=self._study(run.operation, {}, run),
+            study=self._study(run.id, run.operation, {}, run),
             status=status,
             reason=reason,
             batch=batch,
@@ -370,19 +374,22 @@ class Sync:
         objective = self._objective(run)
         if files:
             # Unchanged files are not read again.
-            unchanged[SCALARS] = (
-                f"{digest(record)} {scalars.stamp(files, run.directory)} {objective}"[:500]
-            )
+            inputs = f"{digest(record)} {scalars.stamp(files, run.directory)} "
+            unchanged[SCALARS] = f"{inputs}{objective}"[:500]
             stored = self.index.live(run.id)
-            if (
-                stored is not None
-                and stored.status == status
-                and all(stored.tags.get(name) == value for name, value in unchanged.items())
-            ):
+            if _is_sent(stored, status, unchanged):
                 return
-            needed = objective.scalar if objective is not None else ""
-            points = scalars.points(run.directory, files, needed)
+            if kept := self._kept_result(run, objective):
+                unchanged[SCALARS] = f"{inputs}kept"
+                tag = stored.tags.get(SCALARS, "") if stored is not None else ""
+                if stored is not None and tag.startswith(inputs) and stored.record.result == kept:
+                    unchanged[SCALARS] = tag
+                if _is_sent(stored, status, unchanged):
+                    return
+                objective = None
+            points = scalars.points(run.directory, files, _name_of(objective, kept))
             record = _with_scalars(record, points, objective)
+            record = replace(record, result=kept or record.result)
         if not run.is_kept:  # removed while others were sent: its row stays as it is
             return
         sent = self.report.sent
@@ -523,11 +530,14 @@ class Sync:
         self.report.sent += 1
         self.report_line(f"{run_id[:8]}  {operation}  {status}")
 
-    def _study(self, operation: str, facts: dict[str, Any], run: GuildRun) -> str:
+    def _study(self, run_id: str, operation: str, facts: dict[str, Any], run: GuildRun) -> str:
         if recorded := str(facts.get("study") or ""):
             return recorded
         if run.where and not self._is_own(run):
             return self.home.name(run)
+        before = self._before(run_id, operation)
+        if before is not None and before.study in self._studies():
+            return before.study
         return self._study_of(operation) or "unassigned"
 
     def _is_own(self, run: GuildRun) -> bool:
@@ -535,6 +545,29 @@ class Sync:
 
     def _project_tag(self, run: GuildRun) -> str:
         return self.project.name if self._copied else self.home.tag(run)
+
+    def _before(self, run_id: str, operation: str) -> RunRecord | None:
+        """Return what is recorded of a run whose operation is no longer declared, as after a rename."""
+        if operation in self.operations:
+            return None
+        stored = self.index.live(run_id)
+        committed = record_files.committed(run_id, self._paths())
+        return committed or (stored.record if stored is not None else None)
+
+    def _kept_result(self, run: GuildRun, objective: Objective | None) -> dict[str, Any] | None:
+        """Return the result that a finished run keeps, whatever objective is declared by now; None without one.
+
+        It is that of its record. Without a record it is that in MLflow, if its operation is no longer declared and so
+        has no objective.
+        """
+        if not self._is_own(run):
+            return None
+        before = record_files.committed(run.id, self._paths())
+        if before is None and objective is None:
+            before = self._before(run.id, run.operation)
+        if before is None or before.reported_by or before.started != run.started:
+            return None
+        return before.result if before.status == FINISHED else None
 
     def _objective(self, run: GuildRun) -> Objective | None:
         """Return the objective of a run's operation, else of its search, else of the project."""
@@ -580,6 +613,20 @@ def _with_scalars(
         if shown := ", ".join(values):
             result["summary"] = shown
     return replace(record, result=result or None).with_points(points)
+
+
+def _is_sent(stored: StoredRun | None, status: str, tags: dict[str, str]) -> bool:
+    """Return whether MLflow has a run with a status and tags."""
+    if stored is None or stored.status != status:
+        return False
+    return all(stored.tags.get(name) == value for name, value in tags.items())
+
+
+def _name_of(objective: Objective | None, result: dict[str, Any] | None) -> str:
+    """Return the scalar of an objective, else of that in a result; "" without both."""
+    kept = (result or {}).get("objective")
+    name = kept.get("name") if isinstance(kept, dict) else ""
+    return objective.scalar if objective is not None else str(name or "")
 
 
 def _still_hidden(record: RunRecord, before: RunRecord) -> RunRecord:

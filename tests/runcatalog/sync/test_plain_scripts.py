@@ -230,6 +230,47 @@ def test_an_objective_that_was_not_logged_is_named(plain):
     assert "logged no" not in plain.inside("sync")  # nothing new was sent
 
 
+def test_a_renamed_operation_and_another_objective_change_no_recorded_run(plain, tmp_path):
+    """As on another branch, where the operation has another name, also with a new database."""
+    plain("guild run plain lr=[0.1,0.4] -y")
+    plain.inside("sync -q")
+    plain.inside("export")
+    folder = plain.root / "experiments/records"
+    files = {path: path.read_text() for path in folder.glob("*/*.json")}
+    assert len(files) == 3
+    ranked = plain.inside("best toy:plain")
+    guild_file = plain.root / "guild.yml"
+    renamed = guild_file.read_text().replace("plain: {", "renamed: {").replace("accuracy", "loss")
+    guild_file.write_text(renamed)
+    study = plain.root / "experiments/other"
+    study.mkdir()
+    (study / "catalog.md.j2").write_text("{{ table(['toy:plain']) }}")
+    assert " 0 sent" in plain.inside("sync")
+    for database in (None, tmp_path / "other.db"):
+        if database:
+            plain.new_mlflow(database)
+            assert " 3 sent" in plain.inside("sync")
+        assert ": 0 written" in plain.inside("export")
+        assert {path: path.read_text() for path in folder.glob("*/*.json")} == files
+        assert plain.inside("best toy:plain") == ranked
+    guild_file.write_text(OPERATIONS.replace("maximize", "minimize"))
+    assert " 0 sent" in plain.inside("sync")
+    assert ": 0 written" in plain.inside("export")
+
+
+def test_a_sweep_goes_to_another_study_with_its_trials(plain):
+    plain("guild run plain lr=[0.1,0.4] -y")
+    plain.inside("sync -q")
+    study = plain.root / "experiments/other"
+    study.mkdir()
+    (plain.root / "guild.yml").rename(study / "guild.yml")
+    (plain.root / "guild.yml").write_text("- include: experiments/other/guild.yml\n")
+    plain.inside("sync -q")
+    plain.inside("export")
+    paths = (plain.root / "experiments/records").glob("*/*.json")
+    assert [path.parent.name for path in paths] == ["other"] * 3
+
+
 def test_a_killed_run_that_has_scalars_did_record_something(plain, wait_until):
     wait = "import sys, time\nsys.stdout.flush()\ntime.sleep(600)\n"
     (plain.root / "plain.py").write_text(SCRIPT + wait)
