@@ -411,10 +411,13 @@ class Sync:
             return  # an operation that computes no numbers, such as one that prepares data
         names = f"it logged {', '.join(logged[:8])}" if logged else "it logged no scalar"
         verb = "minimize" if objective.goal == "min" else "maximize"
-        hint = (
-            f"{record.operation} finished but logged no {objective.scalar}, which is its objective: {names}; "
-            f"declare `objective: {{{verb}: NAME}}` in {GUILD_FILE}"
-        )
+        why = f"{names}; declare `objective: {{{verb}: NAME}}` in {GUILD_FILE}"
+        if objective.scalar in record.flags:
+            why = (
+                "it is the name of a flag too, and Guild by default takes no printed scalar with such a name; "
+                "rename one of both"
+            )
+        hint = f"{record.operation} finished but logged no {objective.scalar}, which is its objective: {why}"
         if hint not in self.report.hints:
             self.report.hints.append(hint)
 

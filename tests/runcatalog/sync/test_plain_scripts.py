@@ -230,6 +230,17 @@ def test_an_objective_that_was_not_logged_is_named(plain):
     assert "logged no" not in plain.inside("sync")  # nothing new was sent
 
 
+def test_an_objective_with_the_name_of_a_flag_is_named(plain):
+    """Guild imports the global variables of a script as flags, and takes no printed scalar with such a name."""
+    (plain.root / "plain.py").write_text(f"accuracy = 0{SCRIPT}")
+    plain("guild run plain -y")
+    lines = [line for line in plain.inside("sync").splitlines() if line.startswith("catalog: ")]
+    assert lines == [
+        "catalog: toy:plain finished but logged no accuracy, which is its objective: it is the name of a flag too, "
+        "and Guild by default takes no printed scalar with such a name; rename one of both"
+    ]
+
+
 def test_a_renamed_operation_and_another_objective_change_no_recorded_run(plain, tmp_path):
     """As on another branch, where the operation has another name, also with a new database."""
     plain("guild run plain lr=[0.1,0.4] -y")
