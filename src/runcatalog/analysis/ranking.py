@@ -6,7 +6,7 @@ import json
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -143,7 +143,7 @@ def rank(
     metric: str = "",
     goal: str = "",
     by: Sequence[str] | None = None,
-    operations: Mapping[str, Operation] | None = None,
+    operations: Callable[[], Mapping[str, Operation]] = dict,
 ) -> Ranking:
     """Return the groups of an operation's runs, the best first.
 
@@ -158,13 +158,16 @@ def rank(
         goal: "max" or "min"; "" to use the objective's goal, or to infer it from the metric's name.
         by: Flags to group by; by default all except the seed and those that do not change what a run computes, and the
             runs that a run was made from.
-        operations: Declared operations by name, for the values that flags had before they were added.
+        operations: Returns the declared operations by name, for what runs from before a flag did; called only where
+            runs of an operation have different flags, since reading the declarations takes time.
 
     Raises:
         CatalogError: The operation, the metric or a flag does not exist.
     """
     stored, by_run, marked = _of_operation(reader, operation)
-    known = {r.run: r for r in with_added_flags(by_run.values(), operations or {})}
+    known = by_run
+    if _have_different_flags(by_run.values()):
+        known = {r.run: r for r in with_added_flags(by_run.values(), operations())}
     measure = _measure(operation, stored, metric, goal)
     runs = [s for s in stored if not _is_batch(s.record)]
     single = [s for s in runs if not _has_other_objective(s.record, measure)]
@@ -179,6 +182,16 @@ def rank(
                 group.scored.append((objective, record))
     ranking = _ranked(operation, measure, groups, len(records) - len(kept))
     return replace(ranking, marked=marked, other=len(runs) - len(single))
+
+
+def _have_different_flags(records: Iterable[RunRecord]) -> bool:
+    """Return whether an operation has runs with different flags, as when its script got one."""
+    names: dict[str, frozenset[str]] = {}
+    return any(
+        names.setdefault(r.operation, frozenset(r.flags)) != r.flags.keys()
+        for r in records
+        if r.flags
+    )
 
 
 def _by_flags(records: Sequence[RunRecord], names: Sequence[str]) -> list[RankedGroup]:

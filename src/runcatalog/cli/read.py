@@ -65,7 +65,7 @@ def best(options: argparse.Namespace) -> int:
     if options.group_by is not None:
         by = [name for names in options.group_by for name in names.split(",") if name]
     result = ranking.rank(
-        source, options.operation, options.metric, options.goal, by, declared_operations()
+        source, options.operation, options.metric, options.goal, by, declared_operations
     )
     if options.json:
         print(ranking.as_json(result, options.number))

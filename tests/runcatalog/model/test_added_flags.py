@@ -48,7 +48,7 @@ def test_runs_from_before_a_flag_are_of_the_setting_with_its_declared_value(make
     assert [[share in row for share in ("60 %", "90 %")] for row in rows] == [[1, 0], [0, 1]]
 
     reader = MemoryReader(records)
-    ranked = ranking.rank(reader, "toy:train", operations=project.operations())
+    ranked = ranking.rank(reader, "toy:train", operations=project.operations)
     assert {g.point["momentum"]: len(g.runs) for g in ranked.groups} == {1.0: 2, 0.5: 1}
     assert len(ranking.rank(reader, "toy:train").groups) == 3
 
