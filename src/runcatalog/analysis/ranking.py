@@ -524,7 +524,7 @@ def _notes(ranking: Ranking) -> list[str]:
         where = sentences.point_text(group.point, list(group.point), named=True) or "all"
         lines.append(f"{terminal.plain(where)}: no value ({_plural(len(group.runs), 'run')})")
     if len(ranking.empty) > 5:
-        lines.append(f"{len(ranking.empty) - 5} more settings without a value")
+        lines.append(f"{_plural(len(ranking.empty) - 5, 'more setting')} without a value")
     commits = {(run.commit, run.dirty) for run in ranking.runs if run.commit}
     if len(commits) > 1:
         lines.append(

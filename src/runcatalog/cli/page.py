@@ -94,7 +94,7 @@ def check(options: argparse.Namespace) -> int:
         differences += wrong
         if note:
             print(note)
-        agrees = f"{CATALOG_FILE} agrees with {len(records)} records"
+        agrees = f"{CATALOG_FILE} agrees with {len(records)} record{'s' * (len(records) != 1)}"
     lost, unchecked = kept_records.problems(project, records)
     differences += lost
     if unchecked:

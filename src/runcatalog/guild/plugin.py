@@ -231,7 +231,7 @@ def _note_reading(note_once: Callable[[str], None]) -> Callable[[str], None]:
             count = len(declarations.operations(Project.find().root / declarations.GUILD_FILE))
         except CatalogError:  # Guild names the mistake
             return "Reading the flags of all operations, once ..."
-        return f"Reading the flags of {count} operations, once ..."
+        return f"Reading the flags of {count} operation{'s' * (count != 1)}, once ..."
 
     return lambda message: note_once(text() if message == REFRESHING else message)
 

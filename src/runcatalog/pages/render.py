@@ -374,7 +374,6 @@ class Catalog:
         named = itertools.chain(flags or (), where or (), *names.values())
         _check_flags(f"seed_points {name!r}", operations, named, finished)
         runs = [run for run in finished if groups.has(run, where or {})]
-        runs = groups.without_repetitions(runs, self.data.marked | self.data.by_id)
         drawing = SeedPoints(runs, numbers, flags, **more)
         return self._drawn(name, drawing, str(more.get("label") or ", ".join(numbers)))
 

@@ -59,7 +59,8 @@ def grid_summary(trials: Sequence[RunRecord]) -> str:
             shown = sentences.value_text(group.objectives[0], group.value or 0.0)
             parts.append(f"{point}: {shown}{sentences.interval(group.objectives)}")
     if len(good) > MAX_GROUPS:
-        parts.append(f"and {len(good) - MAX_GROUPS} more settings")
+        more = len(good) - MAX_GROUPS
+        parts.append(f"and {more} more setting{'s' * (more > 1)}")
     if not good:
         parts.append("no trial finished with a result")
     return "; ".join(parts + _failures(ranked, names))
