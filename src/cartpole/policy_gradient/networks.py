@@ -124,6 +124,14 @@ def _product(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return blocks.reshape(runs, samples, -1)
 
 
+def _added(parts: np.ndarray) -> np.ndarray:
+    """Return the sum over axis 1, added in order, which numpy's sum does not promise."""
+    total = parts[:, 0].copy()
+    for part in range(1, parts.shape[1]):
+        total += parts[:, part]
+    return total
+
+
 def _layer_gradients(inputs: np.ndarray, delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return gradients of weights [R, i, o] and biases [R, o] from a layer's inputs and deltas [R, N, …]."""
     runs, samples, width = inputs.shape
@@ -135,9 +143,7 @@ def _layer_gradients(inputs: np.ndarray, delta: np.ndarray) -> tuple[np.ndarray,
         inputs = inputs.reshape(runs, -1, BLOCK, width)
         delta = delta.reshape(runs, -1, BLOCK, out)
         ones = np.ones((1, BLOCK), np.float32)
-        # Added in order, which `sum` does not promise.
-        weights, biases = (inputs.swapaxes(2, 3) @ delta).cumsum(1), (ones @ delta).cumsum(1)
-        return weights[:, -1], biases[:, -1, 0]
+        return _added(inputs.swapaxes(2, 3) @ delta), _added(ones @ delta)[:, 0]
     return inputs.swapaxes(1, 2) @ delta, (np.ones((1, samples), np.float32) @ delta)[:, 0]
 
 
