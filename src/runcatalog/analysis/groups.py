@@ -142,7 +142,7 @@ def without_repetitions(
 def origins(
     run: RunRecord, known: Mapping[str, RunRecord], *, of_seed: bool = False
 ) -> list[object]:
-    """Return what a run started from: operation, flags, seed and origins of each parent, equal for a rerun of it.
+    """Return what a run started from: operation, flags, seed and parents of each parent, equal for a rerun of it.
 
     A parent that is not known, or has neither flags nor a seed, as a batch, is identified by its id.
 
@@ -152,16 +152,16 @@ def origins(
         of_seed: Of a parent with the run's seed return operation and flags alone, as of those of other seeds.
     """
 
-    def identity(parent: str, path: tuple[str, ...]) -> object:
+    def identity(parent: str) -> object:
         record = known.get(parent)
-        if record is None or parent in path or not (record.flags or record.seed is not None):
+        if record is None or not (record.flags or record.seed is not None):
             return parent
         setting = record.operation, compared(record), record.reported_by
-        if of_seed and record.seed == run.seed and len(path) == 1:
+        if of_seed and record.seed == run.seed:
             return setting
-        return *setting, record.seed, [identity(each, (*path, parent)) for each in record.parents]
+        return *setting, record.seed, record.parents
 
-    return [identity(parent, (run.run,)) for parent in run.parents]
+    return [identity(parent) for parent in run.parents]
 
 
 def compared(run: RunRecord) -> dict[str, values.Scalar]:
