@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from darkroom.a2c.histories import Histories, read_tasks, split, write_tasks
 from darkroom.distillation.ad_options import Config
 from darkroom.rooms.grid import reach_problem, task_in_room, task_text
 from runcatalog import record
-from runcatalog.record.config import find_folder
+from runcatalog.record.config import find_file, find_folder
 from runcatalog.record.journal.files import read_json
 
 
@@ -188,9 +187,8 @@ def read_task_file(path: str, size: int, flag: str) -> list[int] | None:
     """
     if not path:
         return None
-    paths = Path(path), Path(os.environ.get("PROJECT_DIR", ".")) / path
     try:
-        goals = read_tasks(next(filter(Path.is_file, paths), paths[0]), size)
+        goals = read_tasks(find_file(path) or Path(path), size)
     except (OSError, ValueError) as error:
         raise record.UserError(f"{flag}: {error}") from None
     if not goals:

@@ -131,14 +131,22 @@ def find_folder(named: str) -> Path | None:
     The value may be a path, relative to the working directory or to the project; or, under Guild, a run's id or at
     least its first eight digits.
     """
-    for path in (Path(named), Path(os.environ.get("PROJECT_DIR", ".")) / named):
-        if path.is_dir():
-            return path.resolve()
+    if found := next(filter(Path.is_dir, _paths(named)), None):
+        return found.resolve()
     if RUN_ID.fullmatch(named) and (home := os.environ.get("GUILD_HOME")):
         matches = list(Path(home, "runs").glob(f"{named}*"))
         if len(matches) == 1 and matches[0].is_dir():
             return matches[0].resolve()
     return None
+
+
+def find_file(named: str) -> Path | None:
+    """Return the file that a flag names, relative to the working directory or to the project; None without one."""
+    return next(filter(Path.is_file, _paths(named)), None)
+
+
+def _paths(named: str) -> tuple[Path, Path]:
+    return Path(named), Path(os.environ.get("PROJECT_DIR", "."), named)
 
 
 def checkpoint_folder(flag: str, named: str) -> Path:
