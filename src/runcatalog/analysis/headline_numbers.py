@@ -131,7 +131,9 @@ class Runs:
         maximize = _maximize(headline, scored[0])
         points: dict[str, list[RunRecord]] = {}
         for run in scored:
-            point = run.flags.get(headline.compared_flag) if headline.compared_flag else None
+            point = (
+                run.comparable_flags.get(headline.compared_flag) if headline.compared_flag else None
+            )
             points.setdefault(values.flag_text(point), []).append(run)
         numbers, kept = [], 0
         for members in points.values():
@@ -149,7 +151,7 @@ class Runs:
         if headline.operation not in known:
             name = headline.operation
             raise CatalogError(f"{headline.where}: no operation {name}{suggestion(name, known)}")
-        flags = {flag for run in runs for flag in run.flags}
+        flags = {flag for run in runs for flag in run.comparable_flags}
         compared = [headline.compared_flag] if headline.compared_flag else []
         for flag in (*headline.flags, *compared):
             if flags and flag not in flags:
@@ -218,7 +220,7 @@ class Runs:
                 else record_numbers.bounds(counted, metric)
             )
         flag = headline.compared_flag
-        point = runs[0].flags.get(flag) if flag else None
+        point = runs[0].comparable_flags.get(flag) if flag else None
         # Records hold shares; the cells of their tables have the unit of the table.
         in_percent = headline.unit == "%" and metric.startswith(record_numbers.TABLE)
         scale = 0.01 if in_percent else 1.0
@@ -268,7 +270,7 @@ def _maximize(headline: Headline, run: RunRecord) -> bool:
 
 def _fits(run: RunRecord, flags: Mapping[str, tuple[values.Scalar, ...]]) -> bool:
     return all(
-        any(_is_same(run.flags.get(flag), value) for value in accepted)
+        any(_is_same(run.comparable_flags.get(flag), value) for value in accepted)
         for flag, accepted in flags.items()
     )
 

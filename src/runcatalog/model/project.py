@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runcatalog.model import declarations, values
 from runcatalog.model.declarations import GUILD_FILE, load_yaml
 from runcatalog.model.errors import CatalogError
-from runcatalog.model.run_record import RunRecord
 from runcatalog.record.provenance.machine import Machine, inventory
+
+if TYPE_CHECKING:
+    from runcatalog.model.run_record import RunRecord
 
 CATALOG_FILE = "runs_catalog.md"
 LOCAL_FILE = "runs_local.md"  # ignored by git; includes the runs that are not exported

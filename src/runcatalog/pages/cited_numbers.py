@@ -35,7 +35,7 @@ from pathlib import Path
 
 from runcatalog.analysis import groups, headline_numbers, headlines, record_numbers
 from runcatalog.model import marks, statistics
-from runcatalog.model.project import Project
+from runcatalog.model.project import Project, with_added_flags
 from runcatalog.model.run_record import FINISHED, RunRecord
 
 _UNIT = r"(?:\s?(?:%|percentage points\b|M\b|k\b|ms\b|s\b|min\b|minutes\b|h\b|hours\b))?"
@@ -101,9 +101,11 @@ def problems(project: Project, records: Sequence[RunRecord]) -> list[str]:
         project: The project; its README.md and Markdown files in docs/ are read.
         records: The committed records.
     """
+    operations = project.operations()
+    records = with_added_flags(records, operations)
     lines, index = [], _Index(records)
     declared = headlines.declared(project)
-    runs = headline_numbers.Runs(marks.current(records), project.operations())
+    runs = headline_numbers.Runs(marks.current(records), operations)
     for path in _pages(project.root):
         where = path.relative_to(project.root).as_posix()
         text = path.read_text(encoding="utf-8", errors="replace")

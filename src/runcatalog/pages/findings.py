@@ -183,14 +183,18 @@ def _check_known(operation: str, kind: str, name: str, known: Collection[str]) -
 
 def _with_flags(data: PageData, operation: str, flags: dict[str, Any]) -> list[Setting]:
     grouped = settings.settings(data, operation)
-    known = {name.replace("-", "_") for s in grouped for run in s.members for name in run.flags}
+    known = {
+        name.replace("-", "_")
+        for s in grouped
+        for run in s.members
+        for name in run.comparable_flags
+    }
     for name in flags if grouped else ():
         _check_known(operation, "flag", name.replace("-", "_"), known)
 
     def fits(run: RunRecord) -> bool:
-        return all(
-            run.flags.get(k.replace("_", "-"), run.flags.get(k)) == v for k, v in flags.items()
-        )
+        own = run.comparable_flags
+        return all(own.get(k.replace("_", "-"), own.get(k)) == v for k, v in flags.items())
 
     return [s for s in grouped if fits(s.members[0])]
 

@@ -105,7 +105,7 @@ class HeatMap:
 
 
 def _property(run: RunRecord, name: str, star: str) -> object:
-    return star.replace("_", " ") if name == "*" else run.flags.get(name)
+    return star.replace("_", " ") if name == "*" else run.comparable_flags.get(name)
 
 
 def _draw_cells(page: Page, axis: Axes, content: Any, label: str, rate: bool) -> None:

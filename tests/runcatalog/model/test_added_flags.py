@@ -9,6 +9,7 @@ from runcatalog.analysis import groups, ranking
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Project, with_added_flags
 from runcatalog.model.run_record import from_json, to_json
+from runcatalog.pages import cited_numbers
 from runcatalog.pages.render import Catalog
 
 
@@ -73,6 +74,24 @@ def test_a_record_is_written_as_it_was_read(make, declare):
     derived = compared[0].with_points({"loss": [(0, 1.0)]})
     assert groups.compared(derived) == {"lr": 0.1, "momentum": 1}
     assert groups.compared(replace(records[0])) == {"lr": 0.1}
+
+
+def test_cited_numbers_and_templates_count_the_runs_that_tables_count(make, declare):
+    project = declare("{momentum: 1}")
+    records = [make(1, value=0.5, seed=1, lr=0.1), make(2, value=0.7, seed=2, lr=0.1, momentum=1)]
+    (project.experiments / "toy/reported.yml").write_text(
+        "headline:\n"
+        "  all: {question: How often?, operation: 'toy:train', flags: {lr: 0.1}}\n"
+        "  one: {question: How often?, operation: 'toy:train', flags: {momentum: 1}}\n"
+    )
+    (project.root / "README.md").write_text(
+        "60 %<!-- =headline toy/all --> and 60 %<!-- =headline toy/one -->\n"
+    )
+    assert cited_numbers.problems(project, records) == []
+    (project.experiments / "toy/catalog.md.j2").write_text('{{ value("toy:train", momentum=1) }}\n')
+    pages = Catalog(project, records).pages
+    assert "60 %" in pages["catalog/toy.md"]
+    assert pages["runs_catalog.md"].count("| **0.600** [0.000, 1.000] |") == 2
 
 
 def test_a_batch_gets_no_flags(make, declare):
