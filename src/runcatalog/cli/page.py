@@ -88,6 +88,9 @@ def check(options: argparse.Namespace) -> int:
     differences, agrees = [], "no record was removed or changed"
     if not options.records:
         records = committed_records(project)
+        if options.fix:
+            for line in cited_numbers.fix(project, records):
+                print(f"written anew: {line}")
         differences += difference(project, records) + cited_numbers.problems(project, records)
         differences += marks.problems(records)
         wrong, note = missing_commits.problems(project, records)
@@ -182,9 +185,16 @@ def add(commands: Commands) -> None:
         "record that it cites (`79.6 %<!-- =success; run: 3bf9dfdd -->`), and exit with 1. Records are append-only: "
         "one that was committed once and is missing now, or has other numbers, is an error too. MLflow is not needed.",
         "catalog check               in a commit hook or in CI\n"
+        "catalog check --fix         after new records: write the cited numbers anew; then read their sentences again\n"
         "catalog check --records     only the records, against git's history",
     )
-    sub.add_argument(
+    what = sub.add_mutually_exclusive_group()
+    what.add_argument(
+        "--fix",
+        action="store_true",
+        help="write the cited numbers of README.md and docs/ that differ, with as many decimals as before",
+    )
+    what.add_argument(
         "--records", action="store_true", help="only the records, against those in git's history"
     )
 

@@ -1,41 +1,23 @@
 """Numbers in README.md and docs/ that cite a record, compared with that record.
 
-A comment directly behind a number names its source and does not show in rendered Markdown:
-
-    79.6 %<!-- =success; run: 3bf9dfdd -->
-    79.1 [78.3, 79.6] %<!-- =mean of objective; run: 3bf9dfdd 023a72ab 7008d29f -->
-
-where runs with one value of a flag, of theirs or of their parents, are not independent, such as trainings on one split
-of the data, with the interval of the means of each:
-
-    0.978 [0.973, 0.983]<!-- =mean by split of objective; run: e2fc0b18 95bf66fc 94699b6f -->
-
-or the difference of two, with its interval, which excludes 0 where they differ:
-
-    0.6 [−0.8, 2.1] percentage points<!-- =difference of success; run: 3bf9dfdd; minus success; run: 023a72ab -->
-
-where both sides have runs with the same values of a flag, pairing the means of each value:
-
-    0.010 [−0.005, 0.025]<!-- =difference by split of objective; runs: 3b216bb9 0943e3ee 24692845; minus objective;
-    runs: e2fc0b18 7b63bcb4 0993d6f3 -->
-
-or names a headline of experiments/STUDY/reported.yml, whose runs are those of the front page:
-
-    99.2 [98.9, 99.6] %<!-- =headline door/accuracy -->
+A comment directly behind a number names its source, as in `79.6 %<!-- =success; run: 3bf9dfdd -->`. docs/catalog.md has
+all forms.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
 from runcatalog.analysis import groups, headline_numbers, headlines, record_numbers
 from runcatalog.model import marks, statistics
+from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Project, with_added_flags
+from runcatalog.model.record_files import write_text
 from runcatalog.model.run_record import FINISHED, RunRecord
 
 _UNIT = r"(?:\s?(?:%|percentage points\b|M\b|k\b|ms\b|s\b|min\b|minutes\b|h\b|hours\b))?"
@@ -46,10 +28,14 @@ _CITED = re.compile(
 )
 _FENCE = re.compile(r"^\s*(?:```|~~~)", re.MULTILINE)
 _COMMENT = re.compile(r"<!--\s*=(?P<source>.*?)-->", re.DOTALL)
-_SOURCE = re.compile(r"\s*(?P<key>.+?)\s*;\s*runs?:\s*(?P<ids>[0-9a-f\s,]+?)\s*$", re.DOTALL)
+_RUNS = r"[\w\s,-]+?"  # ids and names of runs
+_NAMED = re.compile(rf"<!--\s*runs\s+(?P<name>[\w-]+):\s*(?P<runs>{_RUNS})\s*-->")
+_ID = re.compile(r"[0-9a-f]+")
+_BETWEEN = r"[\s,]+"
+_SOURCE = re.compile(rf"\s*(?P<key>.+?)\s*;\s*runs?:\s*(?P<runs>{_RUNS})\s*$", re.DOTALL)
 _DIFFERENCE = re.compile(
-    r"\s*difference(?:\s+by\s+(?P<by>[\w-]+))?\s+of\s+(?P<key>.+?)\s*;\s*runs?:\s*(?P<ids>[0-9a-f\s,]+?)\s*;"
-    r"\s*minus\s+(?P<other>.+?)\s*;\s*runs?:\s*(?P<other_ids>[0-9a-f\s,]+?)\s*$",
+    rf"\s*difference(?:\s+by\s+(?P<by>[\w-]+))?\s+of\s+(?P<key>.+?)\s*;\s*runs?:\s*(?P<runs>{_RUNS})\s*;"
+    rf"\s*minus\s+(?P<other>.+?)\s*;\s*runs?:\s*(?P<other_runs>{_RUNS})\s*$",
     re.DOTALL,
 )
 _HEADLINE = re.compile(r"\s*headline\s+(?P<key>[\w-]+/[\w-]+)\s*$")
@@ -72,8 +58,8 @@ class Citation:
 
     Attributes:
         where: File and line.
-        shown: The number as written, without thousands separators.
-        interval: (low, high) as written; None without.
+        numbers: The number as written, and the bounds of its interval if it has one.
+        places: Start and end of each of these in the page.
         unit: Unit behind the number; "" without.
         statistic: Statistic over the runs; "" for the value of a single run.
         key: Metric or field of the record; STUDY/NAME of a headline.
@@ -84,14 +70,44 @@ class Citation:
     """
 
     where: str
-    shown: str
-    interval: tuple[str, str] | None
+    numbers: tuple[str, ...]
+    places: tuple[tuple[int, int], ...]
     unit: str
     statistic: str
     key: str
     ids: tuple[str, ...]
     minus: tuple[str, tuple[str, ...]] | None = None
     by: str = ""
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """What the records give for a citation.
+
+    Attributes:
+        source: What was cited, in words.
+        values: The number and the bounds of its interval, where the citation has one; None for what the records lack.
+        scales: Factors that the number may be written with.
+    """
+
+    source: str
+    values: tuple[float | None, ...]
+    scales: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """A citation that the records do not confirm.
+
+    Attributes:
+        line: File, line and what differs.
+        page: The page.
+        new: Numbers to write by their places in the page; None where no number would mend it.
+    """
+
+    line: str
+    page: Path
+    new: dict[tuple[int, int], str] | None = None
 
 
 def problems(project: Project, records: Sequence[RunRecord]) -> list[str]:
@@ -101,26 +117,68 @@ def problems(project: Project, records: Sequence[RunRecord]) -> list[str]:
         project: The project; its README.md and Markdown files in docs/ are read.
         records: The committed records.
     """
+    return [difference.line for difference in _differences(project, records)]
+
+
+def fix(project: Project, records: Sequence[RunRecord]) -> list[str]:
+    """Write the numbers of the records into the pages, with as many decimals as those they replace.
+
+    Args:
+        project: The project; its README.md and Markdown files in docs/ are read and written.
+        records: The committed records.
+
+    Returns:
+        A line per number that was written.
+
+    Raises:
+        CatalogError: A page with such a number is not UTF-8, or cannot be written.
+    """
+    new: dict[Path, dict[tuple[int, int], str]] = {}
+    lines = []
+    for difference in _differences(project, records):
+        if difference.new is not None:
+            new.setdefault(difference.page, {}).update(difference.new)
+            lines.append(difference.line)
+    for page, numbers in new.items():
+        try:
+            text = page.read_bytes().decode()
+        except UnicodeDecodeError:
+            raise CatalogError(f"{page}: not UTF-8") from None
+        for (start, end), number in sorted(numbers.items(), reverse=True):
+            text = text[:start] + number + text[end:]
+        write_text(page, text)
+    return lines
+
+
+def _differences(project: Project, records: Sequence[RunRecord]) -> Iterator[_Difference]:
     operations = project.operations()
     records = with_added_flags(records, operations)
-    lines, index = [], _Index(records)
+    index = _Index(records)
     declared = headlines.declared(project)
     runs = headline_numbers.Runs(marks.current(records), operations)
     for path in _pages(project.root):
         where = path.relative_to(project.root).as_posix()
-        text = path.read_text(encoding="utf-8", errors="replace")
-        for item in citations(text, where):
+        for item in citations(_text(path), where):
             if isinstance(item, str):
-                problem = item
-            elif item.minus:
-                problem = _difference_problem(item, item.minus, index)
-            elif item.ids:
-                problem = _problem(item, index)
-            else:
-                problem = _headline_problem(item, declared, runs)
-            if problem:
-                lines.append(problem)
-    return lines
+                yield _Difference(item, path)
+                continue
+            try:
+                if item.minus:
+                    expected = _difference(item, item.minus, index)
+                elif item.ids:
+                    expected = _number(item, index)
+                else:
+                    expected = _headline(item, declared, runs)
+            except LookupError as error:
+                yield _Difference(f"{item.where}: {error}", path)
+                continue
+            if not _agrees(item, expected):
+                line, new = _disagreement(item, expected)
+                yield _Difference(line, path, new)
+
+
+def _text(page: Path) -> str:
+    return page.read_bytes().decode(errors="replace")
 
 
 def _pages(root: Path) -> list[Path]:
@@ -132,10 +190,18 @@ def citations(text: str, where: str) -> Iterator[Citation | str]:
     """Yield the citations of a page; a line of text instead of a citation that cannot be parsed."""
     read = {match.end(): match for match in _CITED.finditer(text)}
     fences = [match.end() for match in _FENCE.finditer(text)]
+    named: dict[str, tuple[str, ...]] = {}
+    for comment in _NAMED.finditer(text):
+        if _in_code(text, comment.start(), fences):
+            continue
+        if _ID.fullmatch(comment["name"]) or comment["name"] in named:
+            reason = "is named twice" if comment["name"] in named else "could be an id"
+            yield f"{_place(text, comment, where)}: “runs {comment['name']}” {reason}"
+        named[comment["name"]] = tuple(re.split(_BETWEEN, comment["runs"].strip()))
     for comment in _COMMENT.finditer(text):
         if _in_code(text, comment.start(), fences):
             continue
-        place = f"{where}:{text.count(chr(10), 0, comment.start()) + 1}"
+        place = _place(text, comment, where)
         number = read.get(comment.end())
         headline = _HEADLINE.match(comment["source"])
         difference = _DIFFERENCE.match(comment["source"])
@@ -143,24 +209,49 @@ def citations(text: str, where: str) -> Iterator[Citation | str]:
         if number is None or source is None:
             yield f"{place}: “{comment[0]}” is not NUMBER<!-- =[STATISTIC of ]METRIC; run: ID … -->"
             continue
+        try:
+            ids = () if headline else _ids(source["runs"], named)
+            minus = (
+                (difference["other"], _ids(difference["other_runs"], named)) if difference else None
+            )
+        except LookupError as error:
+            yield f"{place}: {error.args[0]}"
+            continue
         statistic = None if headline or difference else _STATISTIC.match(source["key"])
         grouping = statistic or difference
-        interval = (number["low"], number["high"]) if number["low"] else None
+        groups = ("value", "low", "high") if number["low"] else ("value",)
         yield Citation(
             place,
-            record_numbers.plain(number["value"]),
-            interval and (record_numbers.plain(interval[0]), record_numbers.plain(interval[1])),
+            tuple(number[group] for group in groups),
+            tuple(number.span(group) for group in groups),
             (number["unit"] or number["unit_after"]).strip(),
             statistic["name"] if statistic else "",
             (statistic["key"] if statistic else source["key"]).strip(),
-            () if headline else _ids(source["ids"]),
-            (difference["other"], _ids(difference["other_ids"])) if difference else None,
+            ids,
+            minus,
             (grouping and grouping["by"]) or "",
         )
 
 
-def _ids(text: str) -> tuple[str, ...]:
-    return tuple(re.split(r"[\s,]+", text.strip()))
+def _place(text: str, match: re.Match[str], where: str) -> str:
+    return f"{where}:{text.count(chr(10), 0, match.start()) + 1}"
+
+
+def _ids(text: str, named: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the first digits of runs of a citation, those of its names included.
+
+    Raises:
+        LookupError: The page names no such runs.
+    """
+    ids: list[str] = []
+    for word in re.split(_BETWEEN, text.strip()):
+        if word in named:
+            ids += named[word]
+        elif _ID.fullmatch(word):
+            ids.append(word)
+        else:
+            raise LookupError(f"no <!-- runs {word}: ID … --> in this page")
+    return tuple(ids)
 
 
 def _in_code(text: str, position: int, fences: Sequence[int]) -> bool:
@@ -205,37 +296,38 @@ class _Index:
         return trial.is_current or trial.batch in self._marked
 
 
-def _problem(citation: Citation, index: _Index) -> str:
-    """Return the difference between a cited number and the records, as a line; "" if there is none."""
-    try:
-        runs, numbers = _numbers(citation.key, citation.ids, index)
-        grouped = groups.by_flag(runs, citation.by, index.by_id) if citation.by else {}
-    except LookupError as error:
-        return f"{citation.where}: {error}"
+def _number(citation: Citation, index: _Index) -> _Expected:
+    """Return what the records give for a number or a statistic.
+
+    Raises:
+        LookupError: The records have no such number, or several.
+    """
+    runs, numbers = _numbers(citation.key, citation.ids, index)
+    grouped = groups.by_flag(runs, citation.by, index.by_id) if citation.by else {}
     means = record_numbers.mean_objectives(grouped.values(), citation.key)
     if means:
         numbers = [objective["value"] for objective in means]
     if not citation.statistic and len(numbers) > 1:
-        return f"{citation.where}: {len(numbers)} runs, and no statistic (mean of …)"
+        raise LookupError(f"{len(numbers)} runs, and no statistic (mean of …)")
     is_bound = citation.statistic in ("low", "high")
     bounds = None
-    if citation.interval or is_bound:
+    if len(citation.numbers) > 1 or is_bound:
         bounds = statistics.bounds(means) if means else record_numbers.bounds(runs, citation.key)
         if bounds and citation.unit == "%" and all(0 <= number <= 1 for number in numbers):
             bounds = max(bounds[0], 0.0), min(bounds[1], 1.0)
     if is_bound:
-        expected = bounds and bounds[citation.statistic == "high"]
+        value = bounds and bounds[citation.statistic == "high"]
     elif citation.statistic == "count":
-        expected = len(numbers)
+        value = len(numbers)
     else:
-        expected = statistics.statistic(citation.statistic or "mean", numbers)
+        value = statistics.statistic(citation.statistic or "mean", numbers)
     scales = _SCALES[citation.unit] if citation.statistic != "count" else (1.0,)
     if citation.unit and not citation.key.startswith("table "):
         scales = scales[:1]
     by = f" by {citation.by}" if citation.by else ""
     statistic = f"{citation.statistic}{by} of " if citation.statistic else ""
     source = f"{statistic}{citation.key} of {' '.join(citation.ids)}"
-    return _disagreement(citation, source, expected, bounds, scales)
+    return _Expected(source, (value, *(bounds or (None, None))), scales)
 
 
 def _numbers(key: str, ids: Sequence[str], index: _Index) -> tuple[list[RunRecord], list[float]]:
@@ -260,72 +352,92 @@ def _numbers(key: str, ids: Sequence[str], index: _Index) -> tuple[list[RunRecor
     return runs, [value for value in values if value is not None]
 
 
-def _difference_problem(
-    citation: Citation, minus: tuple[str, tuple[str, ...]], index: _Index
-) -> str:
+def _difference(citation: Citation, minus: tuple[str, tuple[str, ...]], index: _Index) -> _Expected:
+    """Return what the records give for a difference.
+
+    Raises:
+        LookupError: The records have no such number.
+    """
     in_percent = citation.unit in ("%", "percentage points")
     sides, means = [], []
-    try:
-        for key, ids in (minus, (citation.key, citation.ids)):
-            runs, numbers = _numbers(key, ids, index)
-            # Records hold shares; the cells of their tables are in per cent.
-            scale = 100.0 if in_percent and not key.startswith(record_numbers.TABLE) else 1.0
-            sides.append(record_numbers.Side(runs, key, scale))
-            means.append(scale * statistics.mean(numbers))
-        if citation.by:
-            value, bounds = record_numbers.difference_by_flag(*sides, citation.by, index.by_id)
-        else:
-            value, bounds = means[1] - means[0], record_numbers.bounds_of_difference(*sides)
-    except LookupError as error:
-        return f"{citation.where}: {error}"
-    scales = (1.0,) if in_percent else _SCALES[citation.unit]
+    for key, ids in (minus, (citation.key, citation.ids)):
+        runs, numbers = _numbers(key, ids, index)
+        # Records hold shares; the cells of their tables are in per cent.
+        scale = 100.0 if in_percent and not key.startswith(record_numbers.TABLE) else 1.0
+        sides.append(record_numbers.Side(runs, key, scale))
+        means.append(scale * statistics.mean(numbers))
+    if citation.by:
+        value, bounds = record_numbers.difference_by_flag(*sides, citation.by, index.by_id)
+    else:
+        value, bounds = means[1] - means[0], record_numbers.bounds_of_difference(*sides)
     by = f" by {citation.by}" if citation.by else ""
     source = f"difference{by} of {citation.key} of {' '.join(citation.ids)} minus {minus[0]} of {' '.join(minus[1])}"
-    return _disagreement(citation, source, value, bounds, scales)
+    scales = (1.0,) if in_percent else _SCALES[citation.unit]
+    return _Expected(source, (value, *(bounds or (None, None))), scales)
 
 
-def _headline_problem(
+def _headline(
     citation: Citation, declared: headlines.Declared, runs: headline_numbers.Runs
-) -> str:
+) -> _Expected:
+    """Return what the records give for a headline.
+
+    Raises:
+        LookupError: There is no such headline, or it has no runs.
+    """
     headline = declared.named(citation.key)
     if headline is None:
-        return f"{citation.where}: no headline {citation.key} is declared"
+        raise LookupError(f"no headline {citation.key} is declared")
     number = runs.measured(headline).number
     if number is None:
-        return f"{citation.where}: headline {citation.key} has no runs"
-    scales = _SCALES[citation.unit][:1]
-    source = f"headline {citation.key}"
-    return _disagreement(citation, source, number.value, number.bounds, scales)
+        raise LookupError(f"headline {citation.key} has no runs")
+    values = (number.value, *(number.bounds or (None, None)))
+    return _Expected(f"headline {citation.key}", values, _SCALES[citation.unit][:1])
+
+
+def _agrees(citation: Citation, expected: _Expected) -> bool:
+    pairs = list(zip(citation.numbers, expected.values, strict=False))
+    return any(
+        all(_equal(text, value, scale) for text, value in pairs) for scale in expected.scales
+    )
 
 
 def _disagreement(
-    citation: Citation,
-    source: str,
-    expected: float | None,
-    bounds: tuple[float, float] | None,
-    scales: Sequence[float],
-) -> str:
-    """Return the difference between a cited number and the one of its source, as a line; "" if they agree."""
-    pairs = [(citation.shown, expected)]
-    if citation.interval:
-        pairs += list(zip(citation.interval, bounds or (None, None), strict=True))
-    if any(all(_equal(text, value, scale) for text, value in pairs) for scale in scales):
-        return ""
-    shown = citation.shown + (f" [{', '.join(citation.interval)}]" if citation.interval else "")
-    given = _described([value for _, value in pairs], scales[0])
+    citation: Citation, expected: _Expected
+) -> tuple[str, dict[tuple[int, int], str] | None]:
+    """Return the difference between a citation and the records as a line, and the numbers to write, by place."""
+    values = expected.values[: len(citation.numbers)]
+    shown = _with_interval([record_numbers.plain(number) for number in citation.numbers])
+    given = _with_interval(
+        ["none" if v is None else f"{v * expected.scales[0]:.6g}" for v in values]
+    )
     unit = f" {citation.unit}" if citation.unit else ""
-    return f"{citation.where}: {shown}{unit}, but {source} is {given}"
+    line = f"{citation.where}: {shown}{unit}, but {expected.source} is {given}"
+    if None in values:
+        return line, None
+    old = float(record_numbers.plain(citation.numbers[0]))
+    scale = min(expected.scales, key=lambda scale: abs(values[0] * scale - old))
+    texts = map(_rewritten, citation.numbers, [value * scale for value in values])
+    return line, dict(zip(citation.places, texts, strict=True))
 
 
-def _described(values: Sequence[float | None], scale: float) -> str:
-    texts = ["none" if value is None else f"{value * scale:.6g}" for value in values]
+def _with_interval(texts: Sequence[str]) -> str:
     return texts[0] + (f" [{', '.join(texts[1:])}]" if texts[1:] else "")
 
 
+def _rewritten(old: str, value: float) -> str:
+    """Return a number with the decimals, thousands separators and minus of the text that it replaces."""
+    decimals = len(old.partition(".")[2])
+    is_separated = "," in old or abs(float(record_numbers.plain(old))) < 1000
+    text = f"{value:{',' if is_separated else ''}.{decimals}f}"
+    if not float(record_numbers.plain(text)):
+        text = text.removeprefix("-")
+    return text if "-" in old else text.replace("-", "−")
+
+
 def _equal(text: str, value: float | None, scale: float) -> bool:
-    """Whether a text is a value, rounded to the digits of the text."""
+    """Whether a written number is a value, rounded to the digits of the text."""
     if value is None:
         return False
-    exponent = Decimal(text).as_tuple().exponent
+    exponent = Decimal(record_numbers.plain(text)).as_tuple().exponent
     half = 0.5 * 10.0 ** int(exponent)
-    return abs(float(text) - value * scale) <= half * (1 + 1e-6)
+    return abs(float(record_numbers.plain(text)) - value * scale) <= half * (1 + 1e-6)

@@ -145,6 +145,15 @@ def test_a_csv_and_a_clone(shell, tmp_path):
     assert row(text, "lr_clip_opt_toy")[-1].startswith("[")
     assert shell.catalog("check").endswith("runs_catalog.md agrees with 8 records\n")
 
+    run = min((shell.root / "experiments" / "records").glob("*/*.json")).stem
+    readme = shell.root / "README.md"
+    readme.write_text(f"0<!-- =count of objective; run: {run} --> runs\n")
+    assert "README.md:1: 0, but count of objective" in shell.inside("check", code=1)
+    assert "written anew: README.md:1: 0, but" in shell.inside("check --fix")
+    assert not readme.read_text().startswith("0")
+    shell.inside("check")
+    readme.unlink()
+
     # With a server, ids are links to MLflow's pages, and that is still what the records give.
     shell.inside("render --server http://mlflow.lab:8080/")
     linked = committed(shell.root)

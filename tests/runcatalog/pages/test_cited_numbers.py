@@ -238,3 +238,61 @@ def test_the_readme_is_read_too(project, make):
     (project.root / "README.md").write_text("9 %<!-- =objective; run: 00000001 -->\n")
     (line,) = cited_numbers.problems(project, [make(1, value=0.1)])
     assert line.startswith("README.md:1: 9 %")
+
+
+def test_runs_that_a_page_names(check):
+    named = "<!-- runs three-seeds: 00000001 00000002\n00000003 -->\n"
+    assert check(f"{named}73.67 %<!-- =mean of objective; run: three-seeds -->") == []
+    # Before they are named, among ids, and on both sides of a difference.
+    assert (
+        check(f"5<!-- =count of objective; runs: three-seeds 00000004 00000005 -->\n{named}") == []
+    )
+    same = "0<!-- =difference of objective; run: three-seeds; minus objective; run: three-seeds -->"
+    assert check(f"{named}{same}") == []
+    assert check(f"50 %<!-- =mean of objective; run: three-seeds -->\n{named}") == [
+        "docs/page.md:1: 50 %, but mean of objective of 00000001 00000002 00000003 is 73.6667"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("5<!-- =x; run: seeds -->", "no <!-- runs seeds: ID … --> in this page"),
+        ("`<!-- runs seeds: 00000001 -->` 5<!-- =x; run: seeds -->", "no <!-- runs seeds: ID"),
+        ("<!-- runs seeds: 00000009 -->\n5<!-- =x; run: seeds -->", "no record of run 00000009"),
+        ("<!-- runs seeds: 0001 -->\n<!-- runs seeds: 0002 -->", "“runs seeds” is named twice"),
+        ("<!-- runs abc: 00000001 -->", "“runs abc” could be an id"),
+    ],
+)
+def test_runs_that_a_page_does_not_name_well(check, text: str, problem: str):
+    (line,) = check(text)
+    assert problem in line
+
+
+def test_numbers_are_written_anew_as_they_were_written(project, make):
+    runs = [make(n, value=value, env_steps=n * 1_000_000) for n, value in ((1, 0.5), (2, 0.75))]
+    page = project.root / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_bytes(
+        "**9** % or 0.1 [0.2, 0.3]<!-- =objective; run: 00000001 -->,\r\n"
+        "**9** [1, 2] %<!-- =objective; run: 00000002 --> after 1,234<!-- =env_steps; run: 00000002 --> steps,\n"
+        "1.0 [−1.0, 1.0] percentage points"
+        "<!-- =difference of objective; run: 00000001; minus objective; run: 00000002 -->;\n"
+        "75 %<!-- =objective; run: 00000002 -->, 3 %<!-- =objective; run: 00000009 -->,\n"
+        "`9 %<!-- =objective; run: 00000001 -->`\n".encode()
+    )
+    before = cited_numbers.problems(project, runs)
+    assert len(before) == 5
+    written = cited_numbers.fix(project, runs)
+    assert [*written, "docs/page.md:4: no record of run 00000009"] == before
+    # Wilson's and Newcombe's intervals of 100 games.
+    assert page.read_bytes().decode() == (
+        "**9** % or 0.5 [0.4, 0.6]<!-- =objective; run: 00000001 -->,\r\n"
+        "**75** [66, 82] %<!-- =objective; run: 00000002 --> after 2,000,000<!-- =env_steps; run: 00000002 --> steps,\n"
+        "−25.0 [−37.2, −11.6] percentage points"
+        "<!-- =difference of objective; run: 00000001; minus objective; run: 00000002 -->;\n"
+        "75 %<!-- =objective; run: 00000002 -->, 3 %<!-- =objective; run: 00000009 -->,\n"
+        "`9 %<!-- =objective; run: 00000001 -->`\n"
+    )
+    assert cited_numbers.problems(project, runs) == ["docs/page.md:4: no record of run 00000009"]
+    assert cited_numbers.fix(project, runs) == []
