@@ -23,10 +23,29 @@ def falls_short(
     """
     if bounds is None:
         return False
+    least = _least(reported, share=share, maximize=maximize)
+    return bounds[1] < least if maximize else bounds[0] > least
+
+
+def reaches(value: float, reported: Sequence[float], *, share: bool, maximize: bool) -> bool:
+    """Return whether a measured number is at least as good as a reported one, within its rounding.
+
+    Args:
+        value: The measured number.
+        reported: As for :func:`falls_short`.
+        share: As for :func:`falls_short`.
+        maximize: As for :func:`falls_short`.
+    """
+    least = _least(reported, share=share, maximize=maximize)
+    return value >= least if maximize else value <= least
+
+
+def _least(reported: Sequence[float], *, share: bool, maximize: bool) -> float:
+    """Return the worst number that the source may have rounded to the one that it reported."""
     # The mean of several numbers is known as well as the coarsest of them.
     rounding = max(_half_unit(number, 2 if share else 0) for number in reported)
     number = statistics.mean(reported)
-    return bounds[1] < number - rounding if maximize else bounds[0] > number + rounding
+    return number - rounding if maximize else number + rounding
 
 
 def _half_unit(number: float, least_digits: int) -> float:

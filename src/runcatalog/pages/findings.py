@@ -269,21 +269,46 @@ def _why_not(data: PageData, operations: Sequence[str], grouped: Sequence[Settin
 
 
 def replication(data: PageData, operations: Sequence[str]) -> str:
-    """Return which reported numbers were not reached, as a sentence; "" where all were, or none was reported."""
-    verdicts = {name: is_replicated(data, name) for name in operations}
-    compared = sum(verdict is not None for verdict in verdicts.values())
-    missed = [name.rpartition(":")[2] for name, verdict in verdicts.items() if verdict is False]
+    """Return which reported numbers were not reached, and with which settings, as a sentence; "" if none was reported.
+
+    A number is reached by a setting whose mean does; it is not replicated where the intervals of all settings exclude
+    it, and undetermined otherwise.
+    """
+    compared = {
+        name: (data.reported.get(name), done)
+        for name in operations
+        if (done := with_reported_number(data, name))
+    }
     if not compared:
         return ""
-    if not missed:
-        return f" Every reported number above 0 ({compared}) was reached."
-    return f" **Not replicated**: {_listed(missed)} ({len(missed)} of {compared} reported numbers)."
+    reached, missed, unclear = [], [], []
+    for operation, (report, done) in compared.items():
+        name = operation.rpartition(":")[2]
+        count = sum(cells.reaches(report, setting) for setting in done)
+        if count:
+            reached += [f"{name} in {count} of {len(done)} settings"] if count < len(done) else []
+        elif all(cells.falls_short(report, setting) for setting in done):
+            missed.append(name)
+        else:
+            unclear.append(name)
+    total = f"{len(compared)} reported numbers"
+    parts = [f"**Not replicated**: {_listed(missed)} ({len(missed)} of {total})"] if missed else []
+    if unclear:
+        parts.append(f"undetermined: {_listed(unclear)} ({len(unclear)} of {total})")
+    by = f"by {_listed(reached)}"
+    if not parts:
+        every = f"every reported number above 0 ({len(compared)}) was reached"
+        parts = [f"{every}, {by}" if reached else every]
+    elif reached:
+        parts.append(f"reached {by}")
+    text = "; ".join(parts)
+    return f" {text[0].upper()}{text[1:]}."
 
 
-def is_replicated(data: PageData, operation: str) -> bool | None:
-    """Return whether a setting of an operation reaches the number reported for its objective; None without both."""
+def is_missed(data: PageData, operation: str) -> bool:
+    """Return whether all settings of an operation fall short of the number reported for its objective."""
     report, done = data.reported.get(operation), with_reported_number(data, operation)
-    return not all(cells.falls_short(report, setting) for setting in done) if done else None
+    return bool(done) and all(cells.falls_short(report, setting) for setting in done)
 
 
 def with_reported_number(data: PageData, operation: str) -> list[Setting]:

@@ -155,7 +155,7 @@ class Results:
         return short + [
             _best_setting(self._data, operation)
             for operation in self._data.reported
-            if operation not in named and findings.is_replicated(self._data, operation) is False
+            if operation not in named and findings.is_missed(self._data, operation)
         ]
 
 

@@ -203,22 +203,50 @@ def test_numbers_of_a_series_are_those_of_the_operation_that_runs_its_steps(proj
 
 
 @pytest.mark.parametrize(
-    ("value", "goal", "reported", "missed"),
+    ("value", "goal", "reported", "finding"),
     [
-        (0.0, "max", 0.9, True), (0.95, "max", 0.9, False), (0.88, "max", 0.9, False),
-        (0.5, "max", [1.0, 0.8], True), (0.5, "min", 0.1, True), (0.05, "min", 0.1, False),
+        (0.0, "max", 0.9, "**Not replicated**: train (1 of 1 reported numbers)."),
+        (0.95, "max", 0.9, "Every reported number above 0 (1) was reached."),
+        (0.896, "max", 0.9, "Every reported number above 0 (1) was reached."),
+        (0.88, "max", 0.9, "Undetermined: train (1 of 1 reported numbers)."),
+        (0.5, "max", [1.0, 0.8], "**Not replicated**: train (1 of 1 reported numbers)."),
+        (0.5, "min", 0.1, "**Not replicated**: train (1 of 1 reported numbers)."),
+        (0.05, "min", 0.1, "Every reported number above 0 (1) was reached."),
+        (0.12, "min", 0.1, "Undetermined: train (1 of 1 reported numbers)."),
     ],
-)  # fmt: skip
+)
 def test_a_reported_number_outside_of_the_interval_on_the_worse_side_is_not_replicated(
-    project, make, value, goal, reported, missed
+    project, make, value, goal, reported, finding
 ):
     (project.experiments / "toy/reported.yml").write_text(
         f"toy:train:\n  text: x\n  numbers: {{opening_rate: {reported}}}\n"
     )
     objective = {"name": "opening_rate", "value": value, "kind": "rate", "count": 100, "goal": goal}
     catalog = render.Catalog(project, [make(1, result={"objective": objective})])
-    assert ("**not replicated**" in catalog.table("toy:train")) is missed
-    assert ("**Not replicated**" in catalog.finding("toy:train")) is missed
+    assert ("**not replicated**" in catalog.table("toy:train")) is ("**Not" in finding)
+    assert catalog.finding("toy:train").endswith(f" {finding}")
+
+
+def test_a_reported_number_that_some_settings_miss_says_how_many_reach_it(project, make):
+    (project.experiments / "toy/reported.yml").write_text(
+        "".join(
+            f"toy:{name}:\n  text: x\n  numbers: {{opening_rate: 0.9}}\n"
+            for name in ("train", "sweep")
+        )
+    )
+    runs = [make(1, value=0.0, lr=1), make(2, value=0.95, lr=2)]
+    catalog = render.Catalog(project, runs)
+    finding = catalog.finding(["toy:train", "toy:sweep"])
+    assert finding.endswith(
+        " Every reported number above 0 (1) was reached, by train in 1 of 2 settings."
+    )
+    # A number without an interval is no proof that another one was missed.
+    alone = {"objective": {"name": "opening_rate", "value": 0.3, "goal": "max"}}
+    catalog = render.Catalog(project, [*runs, make(3, operation="toy:sweep", result=alone)])
+    finding = catalog.finding(["toy:train", "toy:sweep"])
+    assert finding.endswith(
+        " Undetermined: sweep (1 of 2 reported numbers); reached by train in 1 of 2 settings."
+    )
 
 
 def test_a_setting_with_another_objective_does_not_replicate(project, make):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from runcatalog import numbers
@@ -171,12 +171,24 @@ def not_replicated(report: Reported | None, setting: Setting) -> str:
 
 def falls_short(report: Reported | None, setting: Setting) -> bool:
     """Return whether a setting's interval lies on the worse side of what its source reported for the objective."""
+    return _compared(replication.falls_short, interval_of(setting.objectives), report, setting)
+
+
+def reaches(report: Reported | None, setting: Setting) -> bool:
+    """Return whether a setting's mean is at least as good as what its source reported for the objective."""
+    return _compared(replication.reaches, setting.value, report, setting)
+
+
+def _compared(
+    verdict: Callable[..., bool], measured: Any, report: Reported | None, setting: Setting
+) -> bool:
+    """Return the verdict on a setting's measured value or interval; False without one, or without a reported number."""
     objective = setting.objectives[0] if setting.objectives else None
     reported = replication.reported_numbers(report, objective) if objective else []
-    if objective is None or not reported:
+    if objective is None or not reported or measured is None:
         return False
-    return replication.falls_short(
-        interval_of(setting.objectives),
+    return verdict(
+        measured,
         reported,
         share=objective.get("kind") == "rate",
         maximize=is_maximized(str(objective["name"]), objective),
