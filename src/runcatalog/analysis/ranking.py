@@ -6,11 +6,12 @@ import json
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runcatalog.analysis import groups as grouping
+from runcatalog.analysis.find_runs import find_runs
 from runcatalog.model import statistics, values
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Operation, with_added_flags
@@ -144,11 +145,12 @@ def rank(
     goal: str = "",
     by: Sequence[str] | None = None,
     operations: Callable[[], Mapping[str, Operation]] = dict,
+    query: str = "",
 ) -> Ranking:
     """Return the groups of an operation's runs, the best first.
 
     Groups of two or more seeds are ranked by the worse end of the 95 % interval of their mean. In this interval a
-    failed run counts as the worst value of all runs; where the interval without it ends worse, that end counts. A
+    failed run counts as the worst value of all finished ones; where the interval without it ends worse, that end counts. A
     single seed has no such interval and is ranked below them, by its value.
 
     Args:
@@ -160,9 +162,10 @@ def rank(
             runs that a run was made from.
         operations: Returns the declared operations by name, for what runs from before a flag did; called only where
             runs of an operation have different flags, since reading the declarations takes time.
+        query: Only runs that match it are ranked; see :mod:`runcatalog.query.language`. "" for all.
 
     Raises:
-        CatalogError: The operation, the metric or a flag does not exist.
+        CatalogError: The operation, the metric or a flag does not exist, or no run of the operation matches the query.
     """
     stored, by_run, marked = _of_operation(reader, operation)
     known = by_run
@@ -170,6 +173,13 @@ def rank(
         known = {r.run: r for r in with_added_flags(by_run.values(), operations())}
     measure = _measure(operation, stored, metric, goal)
     runs = [s for s in stored if not _is_batch(s.record)]
+    if query:
+        found = find_runs(reader, query)
+        matching = {s.run for s in found.stored}
+        runs = [s for s in runs if s.run in matching]
+        if not runs:
+            hint = f": {found.hint}" if found.hint else ""
+            raise CatalogError(f"no run of {operation} matches {query}{hint}")
     single = [s for s in runs if not _has_other_objective(s.record, measure)]
     records = [known[s.run] for s in single]
     metric_values = _metric_values(reader, single, measure)
@@ -492,6 +502,10 @@ def _counts(ranking: Ranking) -> str:
     return ", ".join(parts)
 
 
+def _scored(groups: Sequence[RankedGroup]) -> Iterator[tuple[dict[str, Any], RunRecord]]:
+    return (each for group in groups for each in group.scored)
+
+
 def _again(runs: Sequence[RunRecord]) -> str:
     return "the same" if all(run.seed is None for run in runs) else "the same seed"
 
@@ -503,7 +517,7 @@ def _notes(ranking: Ranking) -> list[str]:
     if several:
         rule = "ranked by the worse end of the interval over seeds"
         if any(group.failed for group in several):
-            rule += ", in which a failed run counts as the worst value of all"
+            rule += ", in which a failed run counts as the worst value of all finished ones"
         lines.append(rule + ("; single seeds are ranked below, by their value" if single else ""))
         first = several[0]
         most = max(len(group.numbers) for group in several)
@@ -520,6 +534,10 @@ def _notes(ranking: Ranking) -> list[str]:
         lines.append(
             "a single seed per setting: no interval over seeds, and the order may be chance"
         )
+    if ranking.measure.kind == "objective" and any(
+        run.split == "test" for _, run in _scored(groups)
+    ):
+        lines.append("measured on a test set, which a choice between settings uses up")
     for group in ranking.empty[:5]:
         where = sentences.point_text(group.point, list(group.point), named=True) or "all"
         lines.append(f"{terminal.plain(where)}: no value ({_plural(len(group.runs), 'run')})")

@@ -65,7 +65,13 @@ def best(options: argparse.Namespace) -> int:
     if options.group_by is not None:
         by = [name for names in options.group_by for name in names.split(",") if name]
     result = ranking.rank(
-        source, options.operation, options.metric, options.goal, by, declared_operations
+        source,
+        options.operation,
+        options.metric,
+        options.goal,
+        by,
+        declared_operations,
+        options.query,
     )
     if options.json:
         print(ranking.as_json(result, options.number))
@@ -149,13 +155,18 @@ def add(commands: Commands) -> None:
         "rank the runs of an operation over seeds",
         "Runs that differ only in their seed form a setting with mean, 95 % interval, number of seeds and number of "
         "failed runs. Settings with several seeds are ranked by the worse end of the interval, in which a failed run "
-        "counts as the worst value of all runs. Settings with a single seed are ranked below them.",
+        "counts as the worst value of all finished ones. Settings with a single seed are ranked below them.",
         "catalog best hnppo:train\n"
+        "catalog best ppo:train 'task=lever and start=near'\n"
         "catalog best ppo:train --metric best:opening_rate --group-by lr,clip-coef\n"
         "catalog best pg:seeds --metric episodes_to_plateau --goal min -n 3",
         uses_mlflow=True,
     )
     sub.add_argument("operation", metavar="OPERATION", help="as typed after `guild run`")
+    sub.add_argument(
+        "query", nargs="?", default="", metavar="QUERY",
+        help="rank only the runs that match, as of `catalog search`, in quotes",
+    )  # fmt: skip
     sub.add_argument(
         "--metric", default="", metavar="METRIC",
         help="compare its last value, or with best:NAME its best value (default: the operation's objective)",

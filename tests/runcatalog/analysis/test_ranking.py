@@ -317,3 +317,39 @@ def test_a_run_that_finished_with_another_objective_has_not_failed(make):
     assert "2 left out with another objective" in ranking.as_table(both, 10, None)[0]
     (group,) = ranked(runs, metric="length").groups
     assert group.numbers == [500.0, 500.0]
+
+
+def test_only_the_runs_that_match_a_query_are_ranked(make):
+    """The settings of two tasks stood in one ranking."""
+    batch = make(30, operation="toy:sweep", result={"batch": {"trials": 4}})
+    runs = [
+        *seeds(make, 1, [0.8, 0.7], lr=1, task="pull"),
+        *seeds(make, 10, [0.9, 0.9], lr=1, task="lever"),
+        *seeds(make, 20, [0.5, None], lr=2, task="lever"),
+    ]
+    runs = [*(replace(run, batch=batch.run) for run in runs), batch]
+    result = ranked(runs, query="task=lever")
+    assert lrs(result) == [1, 2]
+    assert {run.flags["task"] for run in result.runs} == {"lever"}
+    trials = ranked(runs, "toy:sweep", query="task=lever and lr>1")
+    assert {run.flags["lr"] for run in trials.runs} == {2}
+    assert ranking.as_json(result, 0) == ranking.as_json(ranked(runs[2:6]), 0)
+    for query, problem in (
+        (
+            "task=levr",
+            "no run of toy:train matches task=levr: task is never levr, did you mean lever",
+        ),
+        ("tsk=lever", "did you mean task"),
+        ("operation=toy:sweep", "no run of toy:train matches operation=toy:sweep"),
+    ):
+        with pytest.raises(CatalogError, match=problem):
+            ranked(runs, query=query)
+
+
+def test_a_ranking_by_test_results_says_so(make):
+    test_set = {"split": "test", "name": "100 worlds"}
+    runs = [*seeds(make, 1, [0.8, 0.7], lr=1), *seeds(make, 10, [0.9, 0.9], lr=2)]
+    note = "measured on a test set, which a choice between settings uses up"
+    assert note not in ranking.as_table(ranked(runs), 10, None)
+    runs[0].result["evaluation"] = test_set
+    assert note in ranking.as_table(ranked(runs), 10, None)
