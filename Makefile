@@ -23,9 +23,9 @@ setup: ## create or update .venv with the pinned packages; TORCH=cuda and PYTHON
 demo: .venv/.set-up ## train a hypernetwork PPO until the door opens, record it, show its catalog row
 	@tools/demo
 
-test: .venv/.set-up ## run all tests, the longest files first; the slowest ten are shown at the end
+test: .venv/.set-up ## run all tests, the longest files first, or those of TESTS=tests/door; the slowest ten files are shown at the end
 	@tools/setup-browser
-	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(TESTS)
 
 lint: .venv/.set-up ## ruff, the import contracts, the append-only records, the declared dependencies
 	@$(BIN)/ruff check .
