@@ -161,7 +161,9 @@ def test_the_page_as_typed(environment: Environment, tmp_path: Path) -> None:
     }
     assert "wrote" not in own.good("catalog init")
     assert "0 sent" in own.good("catalog sync")
-    assert "0 written" in own.good("catalog export")
+    again = own.good("catalog export")
+    assert "0 written" in again
+    assert "`catalog sync` sends them" in again
     assert "up to date" in own.good("catalog render")
     after = {p: p.read_bytes() for p in before}
     assert {p for p in before if before[p] != after[p] and "mlflow.db" not in p.name} == set()

@@ -72,6 +72,8 @@ def export(options: argparse.Namespace) -> int:
     print(
         f"{counts.records} record{'s' * (counts.records != 1)} in {where}: {counts.written} written"
     )
+    if not counts.written and not options.runs:
+        print("runs that MLflow does not have yet: `catalog sync` sends them")
     if counts.continued:
         print(f"{counts.continued} went on since their record was written")
     if others:
