@@ -109,10 +109,8 @@ def label(record: RunRecord) -> str:
     return _SEED.sub(lambda m: "" if m[1] == own else m[0], record.label).strip()
 
 
-def without_repetitions(
-    runs: Sequence[RunRecord], known: Mapping[str, RunRecord]
-) -> list[RunRecord]:
-    """Return one run of those that agree in seed, flags and origin: the newest finished, else the newest; by start.
+def repetitions(runs: Iterable[RunRecord], known: Mapping[str, RunRecord]) -> dict[str, str]:
+    """Return a key by run, equal for runs that agree in seed, flags and origin: repetitions, no independent samples.
 
     Runs without a seed agree where all that finished have the same objective, as those of a deterministic script have:
     they say nothing of other seeds.
@@ -121,21 +119,35 @@ def without_repetitions(
         runs: The runs.
         known: Records by id, for the settings of the runs that they started from.
     """
-    kept: dict[str, RunRecord] = {}
     keys: dict[str, str] = {}
     objectives: dict[str, set[str]] = {}
+    runs = list(runs)
     for run in runs:
         key = keys[run.run] = repr((run.seed, compared(run), origins(run, known, of_seed=True)))
         if run.status == FINISHED:
             objectives.setdefault(key, set()).add(repr(run.objective))
-    for run in sorted(runs, key=order):
-        key = keys[run.run]
+    for run in runs:
         is_known = run.status == FINISHED and run.objective is not None
-        if run.seed is None and not (is_known and len(objectives[key]) == 1):
-            key = run.run
-        before = kept.get(key)
+        if run.seed is None and not (is_known and len(objectives[keys[run.run]]) == 1):
+            keys[run.run] = run.run
+    return keys
+
+
+def without_repetitions(
+    runs: Sequence[RunRecord], known: Mapping[str, RunRecord]
+) -> list[RunRecord]:
+    """Return one run of those that are repetitions of one another: the newest finished, else the newest; by start.
+
+    Args:
+        runs: The runs.
+        known: Records by id, as for :func:`repetitions`.
+    """
+    kept: dict[str, RunRecord] = {}
+    keys = repetitions(runs, known)
+    for run in sorted(runs, key=order):
+        before = kept.get(keys[run.run])
         if before is None or run.status == FINISHED or before.status != FINISHED:
-            kept[key] = run
+            kept[keys[run.run]] = run
     return sorted(kept.values(), key=order)
 
 

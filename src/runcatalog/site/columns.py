@@ -19,10 +19,10 @@ def texts(column: Iterable[str | None]) -> dict[str, Any]:
     """Return a column of texts as its distinct texts and their indices, MISSING for None."""
     distinct: dict[str, int] = {}
     codes = [MISSING if v is None else distinct.setdefault(v, len(distinct)) for v in column]
-    return {"texts": list(distinct), **_codes(codes)}
+    return {"texts": list(distinct), **packed(codes)}
 
 
-def _codes(codes: Sequence[int]) -> dict[str, list[int]]:
+def packed(codes: Sequence[int]) -> dict[str, list[int]]:
     """Return codes as they are, or as (code, count) pairs where these are fewer numbers."""
     pairs = [number for code, run in groupby(codes) for number in (code, sum(1 for _ in run))]
     return {"pairs": pairs} if len(pairs) < len(codes) else {"codes": list(codes)}

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from runcatalog.analysis import groups
 from runcatalog.model import marks, values
 from runcatalog.model.project import Operation, Project, with_added_flags
 from runcatalog.model.run_record import NOT_OF_SETTING, RunRecord
@@ -39,6 +40,7 @@ def index(
         if record.batch:
             trials.setdefault(record.batch, []).append(record)
     objectives = [record.objective or {} for record in records]
+    compared = with_added_flags(records, project.operations())
     return {
         "runs": [record.run for record in records],
         "local": [row for row, record in enumerate(records) if record.run in local],
@@ -58,7 +60,11 @@ def index(
             "outcomes": columns.texts(outcomes_text(o) for o in objectives),
         },
         "batches": [row for row, r in enumerate(records) if (r.result or {}).get("batch")],
-        "flags": _flags(with_added_flags(records, project.operations())),
+        "flags": _flags(compared),
+        "parents": columns.texts(
+            " ".join(parent[:8] for parent in record.parents) or None for record in records
+        ),
+        **_settings(compared),
         "not_of_setting": sorted(NOT_OF_SETTING),
         "metrics": sorted({name for record in records for name in record.metrics}),
         "operations": _operations(project, records),
@@ -106,6 +112,29 @@ def _flags(records: Sequence[RunRecord]) -> dict[str, Any]:
             for record in records
         )
         for name in names
+    }
+
+
+def _settings(records: Sequence[RunRecord]) -> dict[str, Any]:
+    """Return the settings of runs as on the pages, a number for each row, and the rows that repeat one another.
+
+    Superseded and retracted runs are not in a setting with those that count.
+    """
+    known = {record.run: record for record in records}
+    rows = {record.run: row for row, record in enumerate(records)}
+    counting = {record.run for record in marks.current(records)}
+    parts: dict[tuple[str, bool], list[RunRecord]] = {}
+    for record in records:
+        parts.setdefault((record.operation, record.run in counting), []).append(record)
+    numbers, alike = [0] * len(records), dict[tuple[int, str], list[int]]()
+    settings = (setting for part in parts.values() for setting in groups.by_setting(part, known))
+    for number, setting in enumerate(settings):
+        for run, key in groups.repetitions(setting, known).items():
+            numbers[rows[run]] = number
+            alike.setdefault((number, key), []).append(rows[run])
+    return {
+        "settings": columns.packed(numbers),
+        "repetitions": [same for same in alike.values() if len(same) > 1],
     }
 
 

@@ -10,6 +10,8 @@ import pytest
 from runcatalog import numbers
 from runcatalog.analysis import groups
 from runcatalog.model import statistics, values
+from runcatalog.pages.tables import settings as pages
+from runcatalog.pages.tables.page_data import PageData
 from runcatalog.plots import curves
 from runcatalog.record.evaluation import level_outcomes, outcomes_of
 from runcatalog.record.output import outcome
@@ -186,6 +188,50 @@ def test_settings_are_those_of_the_pages(browser, site_of, make):
     page = browser.open(site_of([*alike, *others]))
     shown = page.evaluate("runs_ => runs_.map((rows) => settings.varying(rows))", [[0, 1], [2, 3]])
     assert shown == [groups.varying(alike), groups.varying(others)]
+
+
+def test_settings_and_their_means_are_those_of_the_pages(browser, site_of, project, make):
+    """Runs made from others are no seeds of one setting, and a seed that ran twice counts once."""
+    models = [make(n, value=0.5, seed=1 + n % 2, lr=1 + n // 2) for n in range(4)]
+    draw = random.Random(5)
+    runs_ = [
+        make(
+            10 + n,
+            value=draw.randint(0, 100) / 100,
+            seed=draw.choice([1, 2]),
+            operation="toy:evaluate",
+            parents=(draw.choice(models).run,),
+            label=draw.choice(["", "again"]),
+            superseded_by=draw.choice(["", "", models[0].run]),
+            status=draw.choice(["FINISHED", "FINISHED", "FAILED"]),
+        )
+        for n in range(60)
+    ]
+    twice = [make(100 + n, value=0.1 * n, seed=n // 2, operation="toy:twice") for n in range(8)]
+    alike = [make(110 + n, value=0.3, operation="toy:alike") for n in range(3)]  # without a seed
+    records = [*models, *runs_, *twice, *alike]
+    data = PageData(records, project.operations(), {})
+    expected = [
+        ([m.run for m in setting.members], setting.value, statistics.bounds(setting.objectives))
+        for operation in ("toy:train", "toy:evaluate", "toy:twice", "toy:alike")
+        for setting in pages.settings(data, operation)
+    ]
+    page = browser.open(site_of(records))
+    shown = page.evaluate("""() => settings.of([...runs.ids.keys()].filter(runs.isCurrent)).map(
+      ({counted, mean, bounds}) => [counted.map((row) => runs.ids[row]), mean, bounds])""")
+    assert len(shown) == len(expected) > 12
+    for run_ids, mean, bounds in expected:
+        ((_, shown_mean, shown_bounds),) = [each for each in shown if each[0] == run_ids]
+        assert shown_mean == (mean and pytest.approx(mean, rel=1e-12))
+        assert shown_bounds == (bounds and pytest.approx([*bounds], rel=1e-12))
+    ids = ",".join(run.run for run in runs_)
+    browser.go(page, f"#/compare/{ids}")
+    titles = page.evaluate(
+        "() => [...document.querySelectorAll('.legend li')].map((li) => li.textContent)"
+    )
+    assert len({*titles}) > 2
+    browser.go(page, "#/compare/" + ",".join(run.run for run in twice))
+    assert "4 older runs of the same seed left out" in page.locator("main").inner_text()
 
 
 @pytest.mark.parametrize("value", [-1e20, 1e20, -3.0, 1e15, -1e300])

@@ -57,6 +57,8 @@ const batchPage = {
       .map((name) => ({ name, texts: distinct(name) }));
     const cells = down.texts.length * across.texts.length;
     if (across.texts.length < 2 || across.texts.length > 12 || groups.length < cells / 2) return null;
+    const points = groups.map(({ flags: point }) => JSON.stringify(flags.map((name) => point.get(name) ?? null)));
+    if (new Set(points).size < groups.length) return null; // several settings in a cell
     const shown = (text) => (text === undefined ? "–" : formats.flag(text));
     const best = groups[0].mean === null ? null : groups[0];
     const rows = down.texts.map((text) => [

@@ -66,7 +66,7 @@ const comparePage = {
       settings.title(setting, operations.size > 1),
       setting.mean === null ? "–" : formats.value(setting.mean, setting.kind) + ofOther(setting),
       formats.interval(setting.bounds, setting.kind),
-      String(setting.rows.length),
+      String(setting.counted.length),
       ...(failures
         ? [elements.make("span", { class: setting.failed ? "failed" : null }, String(setting.failed))]
         : []),
@@ -85,11 +85,13 @@ const comparePage = {
       ...(failures ? [{ title: "failed", right: true }] : []),
     ];
     const section = elements.section("Settings, seeds together", heads, rows);
+    const repeated = groups.reduce((sum, { rows, counted }) => sum + rows.length - counted.length, 0);
     section.append(
       elements.make(
         "p",
         { class: "note" },
         "Runs that differ in their seed alone are one setting. ",
+        repeated ? `${formats.count(repeated, "older run")} of the same seed left out. ` : "",
         "Intervals are of the mean over runs; of a single counted rate, Wilson's.",
       ),
     );
@@ -179,8 +181,8 @@ const comparePage = {
 
   figures(groups, pages, mean) {
     const objective = groups.flatMap(({ objectives }) => objectives)[0] ?? null;
-    const having = (metric, { rows }) =>
-      rows.filter((row) => pages.get(row).curves.get(metric)?.steps.length > 1);
+    const having = (metric, { rows, counted }) =>
+      (mean ? counted : rows).filter((row) => pages.get(row).curves.get(metric)?.steps.length > 1);
     const metrics = new Set([...pages.values()].flatMap(({ curves }) => [...curves.keys()]));
     const several = new Set(groups.map(({ operation }) => operation)).size > 1;
     return charts

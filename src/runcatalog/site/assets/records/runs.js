@@ -11,6 +11,8 @@ const runs = {
   trials: new Map(), // batch → rows
   local: new Set(), // rows
   metricValues: null,
+  settings: [], // number of the setting by row
+  repetitions: new Map(), // row → first row with the same seed, flags and origin; only rows with repetitions
 
   // Called by data/index.js.
   index(facts) {
@@ -29,6 +31,9 @@ const runs = {
       runs.columns[name] = columns.texts(column, runs.count);
     for (const [name, column] of Object.entries(facts.numbers)) runs.columns[name] = columns.numbers(column);
     runs.columns.result = columns.texts(facts.result, runs.count);
+    runs.columns.parents = columns.texts(facts.parents, runs.count);
+    runs.settings = columns.texts(facts.settings, runs.count).codes();
+    runs.repetitions = new Map(facts.repetitions.flatMap((rows) => rows.map((row) => [row, rows[0]])));
     runs.flags = new Map(
       Object.entries(facts.flags).map(([name, column]) => [name, columns.texts(column, runs.count)]),
     );

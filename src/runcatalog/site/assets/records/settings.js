@@ -1,6 +1,5 @@
 "use strict";
-// Settings: runs of equal flags, but for the seed and flags that do not change what a run computes. As
-// `runcatalog.analysis.groups`.
+// Settings: runs that differ in their seed alone, as `runcatalog.site.index` groups them.
 
 const settings = {
   // Return the names of the flags in which the settings of runs differ.
@@ -10,19 +9,18 @@ const settings = {
     );
   },
 
-  // Return the settings of runs: {flags, rows, objectives, mean, bounds}, the best first, those without a value last.
+  // Return the settings of runs: {flags, rows, counted, objectives, mean, bounds}, the best first, those without a value
+  // last. `counted` are the rows without older repetitions.
   of(rows, flags = settings.varying(rows)) {
-    const byPoint = new Map();
+    const bySetting = new Map();
     for (const row of rows) {
-      const key = JSON.stringify([
-        ...flags.map((name) => runs.flag(row, name) ?? null),
-        runs.fact(row, "operation"),
-      ]);
-      if (!byPoint.has(key)) byPoint.set(key, []);
-      byPoint.get(key).push(row);
+      const number = runs.settings[row];
+      if (!bySetting.has(number)) bySetting.set(number, []);
+      bySetting.get(number).push(row);
     }
-    const parts = [...byPoint.values()].flatMap(settings.byObjective);
+    const parts = [...bySetting.values()].flatMap(settings.byObjective);
     const found = parts.map((members) => settings.summary(members, flags));
+    settings.distinguish(found);
     const sign = settings.isMinimized(rows) ? 1 : -1;
     const noValue = (setting) => Number(setting.mean === null);
     return found.sort(
@@ -46,13 +44,41 @@ const settings = {
     return [...parts.values()];
   },
 
+  // Give settings with the same flags what else differs: the runs that they were made from, or their labels.
+  distinguish(found) {
+    const byTitle = new Map();
+    for (const setting of found) {
+      const title = settings.title(setting, true);
+      byTitle.set(title, [...(byTitle.get(title) ?? []), setting]);
+    }
+    for (const same of byTitle.values()) {
+      if (same.length < 2) continue;
+      for (const setting of same) {
+        const parents = [...new Set(setting.rows.map(runs.columns.parents.at).filter(Boolean))];
+        const from = parents.slice(0, 2).map((ids) => ids.split(" ")[0]);
+        const label = runs.fact(setting.rows[0], "label");
+        setting.origin = from.length ? `from ${from.join(", ")}` : label ? `“${label}”` : "";
+      }
+    }
+  },
+
   summary(rows, flags) {
-    const finished = rows.filter((row) => runs.status(row) === "FINISHED");
-    const objectives = finished.map(runs.objective).filter((objective) => objective !== null);
+    const hasValue = (row) => runs.status(row) === "FINISHED" && runs.objective(row) !== null;
+    // Of runs with the same seed, flags and origin, which are no independent samples, the newest with a value counts.
+    const first = (row) => runs.repetitions.get(row) ?? row;
+    const newest = new Map(
+      rows
+        .filter(hasValue)
+        .sort((a, b) => a - b)
+        .map((row) => [first(row), row]),
+    );
+    const counted = rows.filter((row) => !hasValue(row) || newest.get(first(row)) === row);
+    const objectives = counted.filter(hasValue).map(runs.objective);
     const values = objectives.map(({ value }) => value);
     const finite = values.length > 0 && values.every(Number.isFinite);
     return {
       rows,
+      counted,
       objectives,
       flags: new Map(flags.map((name) => [name, runs.flag(rows[0], name)])),
       operation: runs.fact(rows[0], "operation"),
@@ -60,6 +86,7 @@ const settings = {
       mean: finite ? statistics.mean(values) : null,
       bounds: finite ? statistics.bounds(objectives) : null,
       kind: objectives[0]?.kind,
+      origin: "",
     };
   },
 
@@ -89,12 +116,13 @@ const settings = {
   },
 
   // Return "lr=5e-3, clip=0.3"; the operation where there is no flag.
-  title({ flags, operation }, withOperation = false) {
+  title({ flags, operation, origin }, withOperation = false) {
     const parts = [...flags].map(
       ([name, text]) => `${name}=${text === undefined ? "–" : formats.flag(text)}`,
     );
     const shown = parts.join(", ");
-    return withOperation || !shown ? [operation, shown].filter(Boolean).join(" ") : shown;
+    const named = withOperation || !shown ? [operation, shown] : [shown];
+    return [...named, origin].filter(Boolean).join(" ");
   },
 
   // Return the points of runs' curves over a common grid of steps: {steps, mean, low, high}.
