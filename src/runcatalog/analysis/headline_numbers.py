@@ -109,8 +109,8 @@ class Runs:
     def measured(self, headline: Headline) -> Measured:
         """Return a headline's number over the runs with its flags.
 
-        If these differ in further flags, the setting with most seeds counts, of several the first. Of several runs with
-        the same seed and flags the newest counts.
+        If these differ in further flags, the setting with most seeds counts, of several the first; the values of a
+        compared flag are those of one setting. Of several runs with the same seed and flags the newest counts.
 
         Raises:
             CatalogError: The operation is neither declared nor run; no run of it has a flag or the number.
@@ -129,21 +129,18 @@ class Runs:
         if not scored:
             return Measured(headline, ())
         maximize = _maximize(headline, scored[0])
+        chosen = self._setting(scored, headline)
         points: dict[str, list[RunRecord]] = {}
-        for run in scored:
+        for run in chosen:
             point = (
                 run.comparable_flags.get(headline.compared_flag) if headline.compared_flag else None
             )
             points.setdefault(values.flag_text(point), []).append(run)
-        numbers, kept = [], 0
-        for members in points.values():
-            chosen = self._setting(members, headline)
-            kept += len(chosen)
-            numbers.append(self._number(headline, chosen))
+        numbers = [self._number(headline, members) for members in points.values()]
         sign = -1 if maximize else 1
         numbers.sort(key=lambda n: sign * n.value if math.isfinite(n.value) else math.inf)
         repeated = len(scored) - len(groups.without_repetitions(scored, self._by_id))
-        return Measured(headline, tuple(numbers), maximize, len(scored) - repeated - kept)
+        return Measured(headline, tuple(numbers), maximize, len(scored) - repeated - len(chosen))
 
     def _of(self, headline: Headline) -> list[RunRecord]:
         runs = self._by_operation.get(headline.operation, [])
@@ -161,8 +158,9 @@ class Runs:
         return runs
 
     def _setting(self, runs: Sequence[RunRecord], headline: Headline) -> list[RunRecord]:
-        """Return the runs of the setting with most runs, of several the first; one run per seed."""
+        """Return the runs of the setting with most runs, of several the first; with all values of a compared flag."""
         pooled = [flag for flag, accepted in headline.flags.items() if len(accepted) > 1]
+        pooled.append(headline.compared_flag)
         newest = groups.without_repetitions(runs, self._by_id)
         settings = groups.by_setting(newest, pooled=pooled)
         return min(settings, key=lambda members: (-len(members), groups.order(members[0])))

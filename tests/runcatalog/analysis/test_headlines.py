@@ -129,6 +129,20 @@ def test_the_best_value_of_a_flag(measure, make, good, bad, decided: bool):
     assert [number.point for number in measured.ties] == ([] if decided else [1e-3])
 
 
+def test_the_values_of_a_flag_are_compared_in_one_setting(measure, make):
+    """With another task, the more seeds of a value would make it the best."""
+    rates = {(1, "pull"): 0.6, (2, "pull"): 0.5, (2, "push"): 0.9}
+    seeds = {(1, "pull"): 3, (2, "pull"): 3, (2, "push"): 5}
+    records = [
+        make(10 * n + seed, value=rate, seed=seed, lr=lr, task=task)
+        for n, ((lr, task), rate) in enumerate(rates.items())
+        for seed in range(1, 1 + seeds[lr, task])
+    ]
+    measured = measure(ENTRY + "statistic: best lr", records)
+    assert [(n.point, n.value) for n in measured.numbers] == [(1, 0.6), (2, 0.5)]
+    assert measured.left_out == 5
+
+
 def test_how_many_seeds(measure, project, make):
     parent = make(1, operation="toy:sweep", count=10)
     child = make(2, value=0.5, splits="1 2 3", parents=(parent.run,))
