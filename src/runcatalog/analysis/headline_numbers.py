@@ -162,7 +162,13 @@ class Runs:
         pooled = [flag for flag, accepted in headline.flags.items() if len(accepted) > 1]
         pooled.append(headline.compared_flag)
         newest = groups.without_repetitions(runs, self._by_id)
-        settings = groups.by_setting(newest, pooled=pooled)
+        settings: list[list[RunRecord]] = []
+        for members in groups.by_setting(newest, pooled=pooled):
+            seeds = {(run.seed, *map(run.comparable_flags.get, pooled)) for run in members}
+            if len(seeds) == len(members):
+                settings.append(members)
+            else:  # a seed has runs that were made from others, as the evaluations of two models
+                settings += groups.by_setting(members, self._by_id, pooled, labels=False)
         return min(settings, key=lambda members: (-len(members), groups.order(members[0])))
 
     def seeds(self, headline: Headline, number: Number) -> str:

@@ -143,6 +143,21 @@ def test_the_values_of_a_flag_are_compared_in_one_setting(measure, make):
     assert measured.left_out == 5
 
 
+def test_evaluations_of_two_models_are_no_seeds_of_one_setting(measure, make):
+    rates = [(1, 1, 0.5), (1, 2, 0.6), (2, 1, 0.9), (2, 2, 0.8), (2, 3, 0.7)]
+    models = [
+        make(10 + n, operation="toy:fit", lr=lr, seed=seed) for n, (lr, seed, _) in enumerate(rates)
+    ]
+    evaluated = [
+        make(20 + n, value=rate, seed=seed, parents=(model.run,))
+        for n, ((_, seed, rate), model) in enumerate(zip(rates, models, strict=True))
+    ]
+    measured = measure(ENTRY, [*models, *evaluated])
+    assert list(measured.number.runs) == evaluated[2:]
+    assert measured.number.bounds == intervals.bounds([r.objective for r in evaluated[2:]])
+    assert measured.left_out == 2
+
+
 def test_how_many_seeds(measure, project, make):
     parent = make(1, operation="toy:sweep", count=10)
     child = make(2, value=0.5, splits="1 2 3", parents=(parent.run,))
