@@ -467,6 +467,18 @@ def test_a_value_is_of_all_seeds_of_the_declared_setting(project, make):
     assert catalog.value("toy:train") == "50 % [44, 56] (3 seeds)"
 
 
+def test_a_value_is_of_one_setting_where_the_flags_are_declared_in_the_script_alone(project, make):
+    """Else the newest run of a seed would be averaged with other seeds of another setting."""
+    runs = [make(n, value=0.5, lr=1, seed=n) for n in (1, 2, 3)]
+    runs.append(make(4, value=0.5, seed=4))  # from before the flag
+    runs.append(make(5, value=0.9, lr=2, seed=1))
+    entry = {"name": "A", "steps": ["toy:train"]}
+    for records in (runs, runs[::-1]):
+        catalog = render.Catalog(project, records)
+        assert catalog.value("toy:train") == "50 % [44, 56] (3 seeds)"
+        assert rows(catalog.series([entry], ["pull"]))[2][:2] == ["A", "50 [44, 56]"]
+
+
 @given(st.lists(st.floats(0.985, 1.0), min_size=2, max_size=5))
 def test_only_a_rate_of_exactly_0_or_1_is_shown_as_0_or_100(rates):
     """In a row with a narrow interval 99.988 % was 100 %."""

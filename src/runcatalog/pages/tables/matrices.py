@@ -210,14 +210,17 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[str, st
 def pooled(data: PageData, operation: str) -> Setting | None:
     """Return the finished runs of an operation as declared, of each seed the newest; None without a result.
 
-    Of several objectives the one of the newest run counts. Runs with a flag that somebody typed are of another series.
+    Of several objectives the one of the newest run counts, of different values of a flag those with the most seeds, of
+    these the newest. Runs with a declared flag that somebody typed are of another series.
     """
     found = settings.settings(data, operation) if operation else []
-    own = (m for s in found for m in s.finished if settings.is_as_declared(data, m))
-    by_seed = {m.seed: m for m in cells.order(own)}
-    parts = settings.by_objective(cells.order(by_seed.values()))
-    newest = max(parts, key=lambda runs: groups.order(runs[-1]), default=None)
-    return Setting(operation, tuple(newest)) if newest else None
+    own = [m for s in found for m in s.finished if settings.is_as_declared(data, m)]
+    parts = settings.by_objective(cells.order(own))
+    newest = max(parts, key=lambda runs: groups.order(runs[-1]), default=[])
+    alike = groups.groups(newest, settings.varying(newest))
+    by_seed = [tuple({m.seed: m for m in group.trials}.values()) for group in alike]
+    most = max(by_seed, key=lambda runs: (len(runs), max(map(groups.order, runs))), default=())
+    return Setting(operation, tuple(cells.order(most))) if most else None
 
 
 def _mean_share(setting: Setting | None, name: str) -> str:
