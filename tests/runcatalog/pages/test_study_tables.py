@@ -4,6 +4,7 @@ import html
 import math
 import re
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,19 @@ def test_a_sweep_is_a_matrix_that_names_a_best_value_only_where_it_is_determined
     assert finding.endswith(
         "but is nowhere distinguishable from all others: the best is undetermined.**"
     )
+
+
+def test_the_values_of_a_sweep_are_compared_with_equal_other_flags(project, sweep, make):
+    """Also where a value alone was trained longer, with more seeds."""
+    runs = [replace(run, flags=run.flags | {"steps": 100}) for run in sweep]
+    shown = rows(render.Catalog(project, runs).sweep(["toy:sweep"], x="lr", y="task"))
+    runs += [
+        make(n, value=0.97, operation="toy:sweep", task="pull", lr=5e-3, steps=900, seed=n)
+        for n in range(1000, 1005)
+    ]
+    text = render.Catalog(project, runs).sweep(["toy:sweep"], x="lr", y="task")
+    assert rows(text)[2][:4] == shown[2][:4]
+    assert text.endswith("1 setting with other flags left out.*")
 
 
 def test_a_single_value_of_a_sweep_is_not_the_best(project, sweep):

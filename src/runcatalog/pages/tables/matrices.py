@@ -10,7 +10,7 @@ from runcatalog.analysis import differences, groups, record_numbers
 from runcatalog.model import values
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.run_record import FAILED, KILLED
-from runcatalog.numbers import is_number
+from runcatalog.numbers import count, is_number
 from runcatalog.pages.tables import cells, setting_table, settings
 from runcatalog.pages.tables.page_data import PageData
 from runcatalog.pages.tables.settings import Setting
@@ -26,12 +26,14 @@ class Line:
         settings: Setting by value of the other flag.
         best: The value with the best mean; None without a result.
         tied: Values that are indistinguishable from it.
+        left_out: Number of further settings with the value, whose other flags are not those of the line.
     """
 
     name: Any
     settings: Mapping[Any, Setting]
     best: Any
     tied: tuple[Any, ...]
+    left_out: int = 0
 
     @property
     def highest(self) -> list[Any]:
@@ -51,7 +53,8 @@ class Line:
 def lines(data: PageData, operations: Sequence[str], x: str, y: str) -> list[Line]:
     """Return the lines of a sweep, in order of the operations and their runs.
 
-    Where a pair of values has several settings, that with the most seeds counts, of these the newest.
+    The settings of a line differ in `x` alone: those with the most values of it count, of these those with the most
+    seeds, then the newest. So does the setting of a value that has several.
 
     Args:
         data: All records.
@@ -59,22 +62,35 @@ def lines(data: PageData, operations: Sequence[str], x: str, y: str) -> list[Lin
         x: Flag of the columns.
         y: Flag of the lines.
     """
-    by_line: dict[Any, dict[Any, Setting]] = {}
+    by_line: dict[Any, list[Setting]] = {}
     for operation in operations:
         for setting in settings.settings(data, operation):
-            if x not in setting.flags or (y and y not in setting.flags):
-                continue
-            line = by_line.setdefault(setting.flags[y] if y else "", {})
-            old = line.get(setting.flags[x])
-            if old is None or _weight(setting) >= _weight(old):
-                line[setting.flags[x]] = setting
+            if x in setting.flags and (not y or y in setting.flags):
+                by_line.setdefault(setting.flags[y] if y else "", []).append(setting)
     found = []
-    for name, line in by_line.items():
+    for name, members in by_line.items():
+        line = _comparable(members, x)
         columns = sorted(line, key=values.sort_key)
         first, tied = differences.best([line[c].objectives for c in columns])
         best = columns[first] if first >= 0 else None
-        found.append(Line(name, line, best, tuple(columns[i] for i in tied)))
+        left_out = len(members) - len(line)
+        found.append(Line(name, line, best, tuple(columns[i] for i in tied), left_out))
     return found
+
+
+def _comparable(members: Sequence[Setting], x: str) -> dict[Any, Setting]:
+    """Return settings by their value of a flag, whose other flags are the same; see :func:`lines`."""
+    others = [n for n in settings.varying([s.members[0] for s in members]) if n != x]
+    parts: dict[str, dict[Any, Setting]] = {}
+    for setting in sorted(members, key=_weight):
+        of_others = repr([setting.flags.get(name) for name in others])
+        parts.setdefault(of_others, {})[setting.flags[x]] = setting
+
+    def weight(part: Mapping[Any, Setting]) -> tuple[int, int, int]:
+        seeds, newest = zip(*map(_weight, part.values()), strict=True)
+        return len(part), sum(seeds), max(newest)
+
+    return max(parts.values(), key=weight)
 
 
 def _weight(setting: Setting) -> tuple[int, int]:
@@ -109,6 +125,8 @@ def sweep_table(data: PageData, operations: Sequence[str], x: str, y: str) -> st
         f"*{name}{unit}, mean [95 %] of {of}. Bold: the highest mean where it is distinguishable from all "
         "others; elsewhere the best is undetermined.*"
     )
+    if left_out := sum(line.left_out for line in found):
+        caption = f"{caption[:-1]} {count(left_out, 'setting')} with other flags left out.*"
     if objective.get("goal") == "min":
         caption = caption.replace("highest", "lowest")
     return "\n\n".join(filter(None, (table, caption, reason)))
