@@ -135,7 +135,7 @@ def _draw_cells(page: Page, axis: Axes, content: Any, label: str, rate: bool) ->
         if np.isnan(value):
             axis.plot([i], [j], "x", color=VERMILION)
             continue
-        failed = sum(v is None for v in cell)
+        failed = sum(v is None or not math.isfinite(v) for v in cell)
         shown = f"{100 * value:.0f}" if rate else f"{value:.3g}"
         text = shown + (f" ({failed}×)" if failed else "")
         style.number_in_cell(axis, i, j, text, cmap(norm(value)))

@@ -114,4 +114,5 @@ def _row(axes: Axes, place: int, runs: Sequence[RunRecord], number: str) -> None
     axes.plot(seeds, [place + _BELOW] * len(seeds), **_POINTS)
     if bounds := statistics.bounds(known):
         style.interval(axes, place, *bounds, VERMILION, flat=True)
-    axes.plot([statistics.mean(seeds)], [place], **_MEAN)
+    if len(seeds) == len(known):  # as in the tables, a seed that diverged leaves no mean
+        axes.plot([statistics.mean(seeds)], [place], **_MEAN)

@@ -1,6 +1,7 @@
 """Figures: what they show, the same bytes for the same data, readable on light and dark pages."""
 
 import hashlib
+import math
 import os
 import re
 import subprocess
@@ -282,6 +283,15 @@ def test_a_heat_map_shows_the_mean_per_cell():
     assert cells == {("0.1", "b"): [0.2, 0.4], ("1e-3", "b"): [1.0], ("0.1", "a"): [None, 0.5]}
     words = texts(HeatMap(runs, "lr", "task", units={"lr": "1"}).svg())
     assert {"30", "100", "50 (1×)", "opening rate [%]", "lr [1]", "task"} <= set(words)
+
+
+def test_a_heat_map_counts_a_run_that_diverged_as_one_that_failed():
+    rates = [(1, 0.2), (1, math.nan), (2, math.nan), (2, 0.5)]
+    runs = [
+        run(i, value, flags={"lr": lr, "task": task})
+        for i, ((lr, value), task) in enumerate((rate, task) for task in "ab" for rate in rates)
+    ]
+    assert {"20 (1×)", "50 (1×)"} <= set(texts(HeatMap(runs, "lr", "task").svg()))
 
 
 def test_a_heat_map_of_operations_reads_from_above():

@@ -44,6 +44,12 @@ def test_a_point_for_every_seed_lies_at_its_value_and_the_mean_between(percents)
         assert seeds == pytest.approx(expected.tolist(), abs=1e-3)
 
 
+def test_a_setting_with_a_seed_that_diverged_has_no_mean():
+    values = [0.5, 0.7, float("nan")]
+    svg = SeedPoints([run(i, v) for i, v in enumerate(values)], {"all": "objective"}).svg()
+    assert len(places(svg)) == 2  # the points of the other seeds
+
+
 def test_the_best_setting_is_on_top_and_unfinished_runs_are_left_out():
     runs = [run(i, 0.2 + 0.1 * i, lr=0.1 if i % 2 else 0.2) for i in range(4)]
     runs.append(run(9, 0.9, "FAILED", lr=0.3))
