@@ -257,6 +257,23 @@ def test_a_batch_of_many_runs_has_the_curves_of_its_best_settings(browser, site_
     assert "at most 20 settings and 400 runs are compared" in page.locator("main").inner_text()
 
 
+def test_as_many_settings_can_be_ticked_as_are_compared(browser, site_of, make):
+    runs = [make(n, value=0.5, lr=n % 2, seed=n) for n in range(1, 25)]
+    page = browser.open(site_of(runs), "#/runs")
+    tick_all = "() => { [...runs.ids.keys()].forEach((row) => runTable.selected.add(row)); runTable.onSelection(); }"
+    page.evaluate(tick_all)
+    button = page.get_by_role("button", name="Compare 24")
+    assert button.is_enabled()
+    button.click()
+    page.wait_for_selector("main[data-ready=compare]")
+    assert "24 runs compared" in page.locator("main").inner_text()
+    page = browser.open(site_of([make(n, value=0.5, lr=n) for n in range(1, 22)]), "#/runs")
+    page.evaluate(tick_all)
+    button = page.get_by_role("button", name="Compare 21")
+    assert button.is_disabled()
+    assert "at most 20 settings" in button.get_attribute("title")
+
+
 def test_flags_are_bold_where_their_value_is_not_the_declared_one(browser, site_of, project, make):
     """A script reads the 1 of a Guild file as 1.0."""
     guild_file = project.root / "experiments/toy/guild.yml"

@@ -16,6 +16,12 @@ const comparePage = {
     return [...new Set(members)];
   },
 
+  // Return why runs are too many to compare, "" if they are not.
+  tooMany(groups, members) {
+    if (groups.length <= runsPage.MOST && members.length <= comparePage.MOST_RUNS) return "";
+    return `These are ${members.length} runs of ${groups.length} settings; at most ${runsPage.MOST} settings and ${comparePage.MOST_RUNS} runs are compared.`;
+  },
+
   async show(main, list) {
     const found = list
       .split(",")
@@ -37,15 +43,9 @@ const comparePage = {
         ),
       );
     const groups = settings.of(members);
-    if (groups.length > runsPage.MOST || members.length > comparePage.MOST_RUNS) {
-      elements.add(
-        main,
-        elements.make(
-          "p",
-          { class: "warning" },
-          `These are ${members.length} runs of ${groups.length} settings; at most ${runsPage.MOST} settings and ${comparePage.MOST_RUNS} runs are compared.`,
-        ),
-      );
+    const tooMany = comparePage.tooMany(groups, members);
+    if (tooMany) {
+      elements.add(main, elements.make("p", { class: "warning" }, tooMany));
       return;
     }
     if (!members.length) return;

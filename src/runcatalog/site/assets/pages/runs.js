@@ -2,7 +2,7 @@
 // All runs in a table, filtered by a query or by words.
 
 const runsPage = {
-  MOST: 20, // runs or settings of a comparison
+  MOST: 20, // settings of a comparison
   texts: new Map(), // row → its text for words
 
   address(text) {
@@ -41,10 +41,11 @@ const runsPage = {
 
   offer(compare, clear) {
     const rows = [...runTable.selected];
-    const count = rows.some(runs.isBatch) ? settings.of(comparePage.members(rows)).length : rows.length;
-    compare.textContent = count ? `Compare ${rows.length}` : "Compare";
-    compare.disabled = !rows.length || count > runsPage.MOST;
-    compare.title = count > runsPage.MOST ? `at most ${runsPage.MOST} runs or settings` : "";
+    const members = comparePage.members(rows);
+    const tooMany = comparePage.tooMany(settings.of(members), members);
+    compare.textContent = rows.length ? `Compare ${rows.length}` : "Compare";
+    compare.disabled = !members.length || tooMany !== "";
+    compare.title = tooMany;
     clear.disabled = !rows.length;
   },
 
