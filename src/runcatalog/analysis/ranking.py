@@ -150,8 +150,8 @@ def rank(
     """Return the groups of an operation's runs, the best first.
 
     Groups of two or more seeds are ranked by the worse end of the 95 % interval of their mean. In this interval a
-    failed run counts as the worst value of all finished ones; where the interval without it ends worse, that end counts. A
-    single seed has no such interval and is ranked below them, by its value.
+    failed run counts as the worst value of all finished ones; where the interval without it ends worse, that end
+    counts. A single seed has no such interval and is ranked below them, by its value.
 
     Args:
         reader: Source of the runs.
