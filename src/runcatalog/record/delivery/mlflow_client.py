@@ -51,7 +51,7 @@ _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 
 _NOT_LITERAL = re.compile(r"\?|%[0-9A-Fa-f]{2}")  # in an address
 BUSY = 20.0  # s to wait for a writer of an SQLite database, as MLflow does
 _CONNECTING = 5.0  # s to wait for a server to take a connection
-_MAKING = 600.0  # s to wait for the process that makes a new database, at idle priority if a sender does it
+_MAKING = 600.0  # s to wait for the process that makes a new database
 
 
 class MlflowError(UserError):
@@ -119,6 +119,12 @@ def connect(uri: str) -> MlflowClient:
         elif _kind(uri) in _PORTS:
             _check_server(uri)
         return MlflowClient(uri, registry_uri=uri)
+
+
+def is_missing_database(uri: str) -> bool:
+    """Return whether an address is of an SQLite database that does not exist yet."""
+    path = sqlite_path(uri)
+    return path is not None and not _has_content(path)
 
 
 def _check_server(uri: str) -> None:

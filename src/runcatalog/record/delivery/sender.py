@@ -163,6 +163,17 @@ def _wait(file: int, seconds: float) -> bool:
     return bool(ready)
 
 
+def _make_missing_database() -> None:
+    """Make the project's database at the usual priority: others wait for it, and a busy machine has no idle time."""
+    from runcatalog.record.delivery.mlflow_client import connect, is_missing_database, tracking_uri
+    from runcatalog.record.errors import UserError
+
+    with contextlib.suppress(UserError):  # sending says what is wrong
+        uri = tracking_uri()
+        if is_missing_database(uri):
+            connect(uri)
+
+
 def _restore_priority_at_end(end_of_run: int) -> None:
     """Wait for the end of the training; then nothing is disturbed by sending the rest at the usual priority."""
     select.select([end_of_run], [], [])
@@ -180,6 +191,7 @@ def main() -> None:
     directory = Path(sys.argv[1])
     # A database that is replaced by a backup meanwhile must be opened anew.
     os.environ.setdefault("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
+    _make_missing_database()
     with contextlib.suppress(OSError, AttributeError):  # no such scheduler outside Linux
         os.nice(_NICENESS)
         # Linux: use only idle time. The simulator's threads wait for one another, so even a tenth of a core taken

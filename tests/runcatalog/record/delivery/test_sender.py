@@ -1,16 +1,25 @@
 """The process that sends a run to MLflow during the training."""
 
+import contextlib
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from runcatalog.record import journal
 from runcatalog.record.delivery.sender import start_sender
+from runcatalog.record.journal.files import locked
 from runcatalog.record.lifecycle.status import status_of
 
 AUTOGROUP = Path("/proc/self/autogroup")
+
+
+def open_files(process: int) -> Iterator[str]:
+    for file in Path(f"/proc/{process}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            yield os.readlink(file)
 
 
 @pytest.mark.skipif(not AUTOGROUP.exists(), reason="this kernel does not schedule by session")
@@ -27,6 +36,31 @@ def test_the_sender_gives_way_to_other_sessions_until_the_training_has_ended(
         assert os.sched_getscheduler(sender.pid) == os.SCHED_IDLE
         sender.stdin.close()
         wait_until(lambda: group.read_text().endswith("nice 0\n"))
+    finally:
+        sender.kill()
+        sender.wait()
+
+
+def test_the_database_for_which_others_wait_is_made_at_the_usual_priority(
+    tmp_path, monkeypatch, wait_until
+):
+    """At idle priority a machine with busy cores never made it, and `catalog sync` gave up after ten minutes."""
+    for name in ("RECORD_MLFLOW", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "guild.yml").touch()
+    lock = tmp_path / "mlflow.db.lock"
+    with locked(lock):
+        sender = start_sender(tmp_path, tmp_path)
+        try:
+            wait_until(lambda: str(lock) in set(open_files(sender.pid)))
+            assert os.sched_getscheduler(sender.pid) == os.SCHED_OTHER
+        except BaseException:
+            sender.kill()
+            raise
+    try:
+        wait_until(lambda: os.sched_getscheduler(sender.pid) == os.SCHED_IDLE)
+        assert (tmp_path / "mlflow.db").stat().st_size
     finally:
         sender.kill()
         sender.wait()
