@@ -16,14 +16,13 @@ from runcatalog.model import values
 from runcatalog.model.marks import unmarked
 from runcatalog.model.record_files import dumps
 from runcatalog.model.run_record import MARKS, RUNNING, STATUSES, Point, RunRecord
-from runcatalog.record.delivery.hidden_tags import plain_names, stored_name
+from runcatalog.record.delivery.hidden_tags import LENGTH, plain_names, stored_name
 from runcatalog.record.delivery.mlflow_client import chunks
 from runcatalog.record.delivery.names import decode, encode
 from runcatalog.record.delivery.points_in_mlflow import POINTS, has_fewer
 from runcatalog.record.untrusted import is_nested_deeply
 
 IDS = 400  # runs per query of points; SQLite allows 999 variables
-_TAG = 7900  # characters; MLflow truncates tags at 8000
 _ID = re.compile(r"[0-9a-f]{8,32}")
 _TEXT_TAGS = ("operation", "label", "reason", "reported_by", "machine", "gpu", "host_cpu", "dirty")
 
@@ -94,7 +93,8 @@ class StoredRun:
             return self.tags.get(name, "")
         tags = self.load("tags")
         stored = stored_name(name)
-        return tags.get(stored if stored in tags else name) or ""
+        value = tags.get(stored if stored in tags else name) or ""
+        return self.own_tags[name] if len(value) == LENGTH else value  # the begin of a long text
 
     def flag(self, name: str, missing: Any = None) -> Any:
         """Return a flag as text; other flags are not read."""
@@ -247,11 +247,7 @@ def tags_of(record: RunRecord) -> dict[str, str]:
         tags[name] = "" if value is None else repr(value)
     if record.split:
         tags["split"] = record.split
-    result = "" if record.result is None else _json(record.result)
-    tags["result"] = result[:_TAG]
-    rest = result[_TAG:]
-    for number in range(1, 1 + math.ceil(len(rest) / _TAG)):  # a tag is too short for a long result
-        tags[f"result.{number}"] = rest[(number - 1) * _TAG : number * _TAG]
+    tags["result"] = "" if record.result is None else _json(record.result)
     return tags
 
 
@@ -267,10 +263,7 @@ def mark_tags(record: RunRecord) -> dict[str, str]:
 
 
 def _result(tags: dict[str, str]) -> dict[str, Any] | None:
-    shown, number = tags.get("result", ""), 1
-    while f"result.{number}" in tags and len(shown) == _TAG * number:
-        shown += tags[f"result.{number}"]
-        number += 1
+    shown = tags.get("result", "")
     result = _object(shown) if shown else None
     if not shown or result is None or not shown.startswith("{"):
         result = None

@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from runcatalog.model.run_record import RunRecord
 from runcatalog.record.delivery.hidden_tags import plain_names, stored_names
@@ -40,6 +42,29 @@ def test_old_and_new_names_give_the_same_record(record):
     assert new.record.reproduced == record.reproduced
     for name in plain:
         assert old.tag(name) == new.tag(name)
+
+
+LENGTHS = st.one_of(st.integers(0, 30), st.integers(7890, 7910), st.integers(15790, 15810))
+
+
+@given(st.dictionaries(st.sampled_from(["parents", "result", "catalog.written", "label"]), LENGTHS))
+def test_a_text_that_is_too_long_for_a_tag_is_whole_again(lengths):
+    texts = {
+        name: "abcdefg" * (length // 7) + "x" * (length % 7) for name, length in lengths.items()
+    }
+    longer = stored_names({name: "an earlier, longer text" * 1000 for name in texts})
+    for before in ({}, longer):
+        in_mlflow = before | stored_names(texts)
+        assert all(len(value) <= 8000 for value in in_mlflow.values())
+        for name, text in texts.items():
+            if not before or len(text) % 7900:  # else what is left of the earlier one follows
+                assert plain_names(in_mlflow)[name] == text
+
+
+def test_an_older_database_has_the_parts_of_a_result_by_their_plain_names(record):
+    (text,) = (value for name, value in tags_of(record).items() if name == "result")
+    older = tags_of(record) | {"result": text[:7900], "result.1": text[7900:]}
+    assert stored(record, older).record.result == record.result
 
 
 def test_a_rewritten_tag_replaces_the_old_one(record):

@@ -221,8 +221,8 @@ class Publisher:
 
     def _without_secrets(self, name: str, tag: str) -> str:
         """Return a tag without secrets; JSON stays JSON, whose numbers may follow a name such as `loss_per_token`."""
-        if name == RESULT or name.startswith(f"{RESULT}."):
-            return tag  # the texts in it were hidden before it was written as one or more tags
+        if name == RESULT:
+            return tag  # the texts in it were hidden before it was written as JSON
         if tag.startswith(("{", "[")):
             with contextlib.suppress(ValueError):
                 content = json.loads(tag)

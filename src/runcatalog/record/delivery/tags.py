@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from runcatalog.record.delivery.hidden_tags import LENGTH
 from runcatalog.record.evaluation import declared
 from runcatalog.record.journal.files import read_json
 from runcatalog.record.lifecycle.status import Status, last_session, wall_seconds
 from runcatalog.record.provenance.redact import allowed
 
-RESULT = "result"  # tag; a long one goes on in result.1, result.2, …
-_TAG_LENGTH = 7900  # characters; MLflow truncates tags at 8000
-_TAGS = 4  # of a result, at most; the reader joins them
+RESULT = "result"  # tag
+_TAGS = 4  # that a result takes, at most
 
 
 def run_tags(
@@ -53,14 +53,14 @@ def run_tags(
         "seed": facts["seed"],
         "versions": json.dumps(facts["versions"], sort_keys=True),
         "environment": json.dumps(allowed(facts.get("environment", {})), sort_keys=True),
-        "command": facts["command"][:_TAG_LENGTH],
+        "command": facts["command"][:LENGTH],
         "started": facts["started"],
         "reason": status.reason,
         "digest_weights": digest.get("weights", ""),
         "digest_metrics": digest.get("metrics", ""),
         "wall_seconds": "" if wall is None else f"{wall:.3f}",
         "env_steps": current.get("env_steps"),
-        **_result_tags(current.get("result")),
+        RESULT: _result_text(current.get("result")),
         "parents": ",".join(parents),
         "mlflow.source.name": facts["operation"],
         "mlflow.source.git.commit": facts["commit"],
@@ -76,10 +76,10 @@ def run_tags(
     return {name: "" if value is None else str(value) for name, value in content.items()}
 
 
-def _result_tags(result: dict[str, Any] | None) -> dict[str, str]:
-    """Return the result as JSON in few tags; long fields are dropped, those first that are stored elsewhere."""
+def _result_text(result: dict[str, Any] | None) -> str:
+    """Return the result as JSON for few tags; long fields are dropped, those first that are stored elsewhere."""
     if result is None:
-        return {RESULT: ""}
+        return ""
     # Without outcomes, one tag is tried first: runs that fit into it are exported as before.
     tags = _TAGS if "outcomes" in result else 1
     kept = {name: result[name] for name in ("objective", "evaluation") if name in result}
@@ -99,9 +99,7 @@ def _result_tags(result: dict[str, Any] | None) -> dict[str, str]:
     texts = (
         (json.dumps(fields, sort_keys=True, ensure_ascii=False), most) for fields, most in attempts
     )
-    text = next(text for text, most in texts if len(text) <= most * _TAG_LENGTH)
-    parts = [text[at : at + _TAG_LENGTH] for at in range(0, len(text), _TAG_LENGTH)]
-    return {f"{RESULT}.{i}" if i else RESULT: part for i, part in enumerate(parts)}
+    return next(text for text, most in texts if len(text) <= most * LENGTH)
 
 
 def _without(fields: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -464,6 +464,17 @@ def test_a_result_stays_json_whatever_its_metrics_are_called(finished, monkeypat
     assert json.loads(sent["search"]) == {"token": 1.23456789, "said": HIDDEN}
 
 
+def test_a_run_of_hundreds_of_parents_keeps_all_of_them(finished):
+    """MLflow cuts a tag at 8,000 characters, which are those of 242 ids."""
+    parents = [f"{number:032x}" for number in range(600)]
+    write_json(finished / "journal" / "parents.json", {"parents": parents})
+    for _ in range(2):
+        publish(finished)
+        (stored,) = reader(tracking_uri()).runs()
+        assert list(stored.record.parents) == parents
+        assert stored.tag("parents") == ",".join(parents)
+
+
 @pytest.mark.parametrize("long", ["metrics", "also", "name"])
 def test_a_result_that_is_too_long_is_shortened_to_json(finished, long):
     objective = {"name": "loss", "value": 0.5, "kind": "mean"}
