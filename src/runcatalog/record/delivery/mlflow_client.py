@@ -162,8 +162,12 @@ def _make_database(path: Path) -> None:
     """Make a database unless it exists; if several processes need it, one makes it and the others wait.
 
     Raises:
-        MlflowError: Its folder does not exist, or another process has been making it for too long.
+        MlflowError: Its folder does not exist, it is no file that may be read, or another process has been making it
+            for too long.
     """
+    # MLflow would try again for minutes. A descriptor that is opened and closed here would end SQLite's locks.
+    if path.is_dir() or (path.exists() and not os.access(path, os.R_OK)):
+        raise MlflowError(f"MLflow's database {path}: a file that may be read is expected")
     if _has_content(
         path
     ):  # the usual case, which waits for nobody: opening a database takes seconds

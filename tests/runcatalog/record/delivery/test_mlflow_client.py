@@ -199,6 +199,11 @@ def test_a_database_in_a_missing_folder_is_an_error_and_is_not_created(tmp_path)
     assert not (tmp_path / "no").exists()
 
 
+def test_a_folder_instead_of_a_database_is_an_error_before_mlflow_tries_it_for_minutes(tmp_path):
+    with pytest.raises(MlflowError, match=f"{tmp_path}: a file that may be read is expected"):
+        connect(f"sqlite:///{tmp_path}")
+
+
 @pytest.mark.parametrize("content", [b"no database at all" * 100, None])
 def test_a_damaged_database_is_named_with_what_to_do(client, tmp_path, content):
     path = tmp_path / "damaged.db"
