@@ -160,18 +160,23 @@ class Run:
         """Append metrics to the journal, without waiting for MLflow.
 
         The first value of a (name, step) counts: values that a resumed run recomputes are not written. The first time
-        that a run which was not resumed logs another value for one, an event says so.
+        that a run which was not resumed logs another value for one, an event says so. Another one says that metrics
+        came after :meth:`finish`, whose digest is of all metrics: they are not written.
 
         Args:
             metrics: Values by name (letters, digits, ``_ - . / :`` and spaces); names that begin with ``time/`` are for
                 wall-clock metrics, which digests leave out.
-            step: Integer, at least 0; the update in most studies.
+            step: Integer from 0 to 2**63 - 1; the update in most studies.
 
         Raises:
-            ValueError: MLflow would reject a name, or the step is not a whole number from 0 on; nothing is written.
+            ValueError: MLflow would reject a name or the step; nothing is written.
             RunFailed: The journal cannot be written.
             OwnershipLost: Another process has continued the run, or its directory was deleted.
         """
+        if self._finished:
+            names = ", ".join(map(str, metrics))
+            self.event(f"step {step}: {names} came after run.finish and is not recorded")
+            return
         now = self._clock.now()
         assert self._metrics is not None
         with self._signals.deferred():
@@ -379,7 +384,7 @@ class Run:
         """
         assert self._metrics is not None
         objective = result.get("objective") or {}
-        if objective.get("value") is not None:
+        if objective.get("value") is not None and not self._finished:
             self.log({"objective": objective["value"]}, self._step_of(objective))
         if not self._weights:
             from runcatalog.record.training.checkpoint import newest_checkpoint

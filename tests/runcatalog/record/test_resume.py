@@ -231,6 +231,21 @@ def test_a_long_table_of_a_result_reaches_mlflow_whole(project):
     assert _result(plain_names(sent)) == result
 
 
+def test_metrics_after_the_end_are_named_and_do_not_damage_the_run(project, capsys):
+    """The digest in its result is of all of its metrics."""
+    with record.start(record.Config(), study="toy") as run:
+        run.log({"loss": 1.0}, 1)
+        run.finish({"objective": {"name": "loss", "value": 1.0, "at": 1}})
+        run.log({"test/loss": 2.0}, 1)
+    run.log({"test/loss": 3.0}, 2)
+    said = capsys.readouterr().out
+    assert said.count("test/loss came after run.finish and is not recorded") == 2
+    assert read_json(run.directory / "result.json")["status"] == "FINISHED"
+    assert not publish(run.directory).journal
+    points = read_points(run.directory / "journal" / "metrics.jsonl")
+    assert [(p.step, p.name) for p in points] == [(1, "loss"), (1, "objective")]
+
+
 def test_another_value_of_a_point_is_told_once(project, capsys):
     with record.start(record.Config(), study="toy") as run:
         for step in (1, 2, 2, 1):
