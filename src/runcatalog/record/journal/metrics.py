@@ -29,9 +29,11 @@ from runcatalog.record.journal.lines import (
     repair,
     scan,
 )
+from runcatalog.record.untrusted import is_int64
 
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NAME_CHARACTERS = frozenset("_-./ :")
+_NAME_LENGTH = 250
 
 
 class Point(NamedTuple):
@@ -226,14 +228,15 @@ def checked_step(step: Any) -> int:
     """Return a step as an integer.
 
     Raises:
-        ValueError: It is not a whole number from 0 on.
+        ValueError: It is not a whole number from 0 on, or a database cannot hold it.
     """
     try:
         integer = int(step)
     except (TypeError, ValueError, OverflowError):
         integer = -1
-    if integer != step or integer < 0:  # truncated, it could collide with another point
-        raise ValueError(f"step {step!r}: a whole number from 0 on")
+    # Truncated, it could collide with another point.
+    if integer != step or integer < 0 or not is_int64(integer):
+        raise ValueError(f"step {step!r}: a whole number from 0 to 2**63 - 1")
     return integer
 
 
@@ -296,10 +299,12 @@ def is_metric_name(name: str) -> bool:
     """Return whether MLflow takes a metric of this name, which must also be a normal path."""
     usable = all(letter.isalnum() or letter in _NAME_CHARACTERS for letter in name)
     is_path = posixpath.normpath(name) == name and name != "." and ".." not in name
-    return usable and is_path and len(name) <= 250 and not name.startswith("/")
+    return usable and is_path and len(name) <= _NAME_LENGTH and not name.startswith("/")
 
 
 def _check_name(name: str) -> None:
+    if len(name) > _NAME_LENGTH:
+        raise ValueError(f"metric {name[:40]!r}…: {len(name)} characters, at most {_NAME_LENGTH}")
     if not is_metric_name(name):
         raise ValueError(
             f"metric {name!r}: use letters, digits and _ - . : and spaces, / only between parts of the name"

@@ -67,11 +67,11 @@ def test_an_incomplete_last_line_is_ignored(tmp_path):
         assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("step", [0.5, -1, -0.5, math.nan, math.inf, "1", None])
+@pytest.mark.parametrize("step", [0.5, -1, -0.5, math.nan, math.inf, "1", None, 2**63])
 def test_a_step_that_is_not_a_non_negative_integer_is_refused(tmp_path, step):
     """Truncated to an integer it could collide with an existing point."""
     file = MetricsFile(tmp_path / "metrics.jsonl")
-    with pytest.raises(ValueError, match="a whole number from 0 on"):
+    with pytest.raises(ValueError, match="a whole number from 0 to"):
         file.append(0, step, {"loss": 1.0})
     file.append(0, np.int64(0), {"loss": 2.0})
     file.append(0, 3.0, {"loss": 3.0})
@@ -101,6 +101,13 @@ def test_a_name_that_mlflow_rejects_is_rejected_at_once(tmp_path, name):
     file = MetricsFile(tmp_path / "metrics.jsonl")
     with pytest.raises(ValueError, match="metric"):
         file.append(0, 0, {name: 1.0})
+    file.close()
+
+
+def test_the_refusal_of_a_long_name_says_that_it_is_long(tmp_path):
+    file = MetricsFile(tmp_path / "metrics.jsonl")
+    with pytest.raises(ValueError, match="300 characters, at most 250"):
+        file.append(0, 0, {"long name " * 30: 1.0})
     file.close()
 
 

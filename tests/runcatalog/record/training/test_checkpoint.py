@@ -89,7 +89,7 @@ def test_a_checkpoint_below_damaged_ones_is_kept(tmp_path):
 
 @pytest.mark.parametrize("step", [-1, 1.5])
 def test_a_step_under_which_no_checkpoint_would_be_found_is_refused(tmp_path, step):
-    with pytest.raises(ValueError, match="a whole number from 0 on"):
+    with pytest.raises(ValueError, match="a whole number from 0 to"):
         save_checkpoint(tmp_path, step, {}, {})
     assert list(tmp_path.iterdir()) == []
 
