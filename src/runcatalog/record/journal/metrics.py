@@ -135,6 +135,7 @@ class MetricsFile:
         with contextlib.suppress(OSError):
             os.fsync(self._file)
         os.close(self._file)
+        self._file = -1  # another file may get the number
 
     def _is_new(self, name: str, step: int, value: float) -> bool:
         last = self._last.get(name)

@@ -111,6 +111,15 @@ def test_the_refusal_of_a_long_name_says_that_it_is_long(tmp_path):
     file.close()
 
 
+def test_a_closed_file_writes_to_no_other_file_that_was_opened_since(tmp_path):
+    """The system gives a new file the number of one that was closed."""
+    file = MetricsFile(tmp_path / "metrics.jsonl")
+    file.close()
+    with (tmp_path / "checkpoint").open("wb"), pytest.raises(OSError, match="Bad file descriptor"):
+        file.append(0, 1, {"loss": 1.0})
+    assert (tmp_path / "checkpoint").read_bytes() == b""
+
+
 def test_a_refused_name_loses_no_point_beside_it(tmp_path):
     file = MetricsFile(tmp_path / "metrics.jsonl")
     with pytest.raises(ValueError, match="metric"):
