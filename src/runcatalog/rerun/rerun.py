@@ -25,6 +25,7 @@ from runcatalog.pages.rerun_command import typed
 from runcatalog.pages.tables.page_data import with_intervals
 from runcatalog.record.journal.files import read_json
 from runcatalog.record.output.console import last_line
+from runcatalog.record.training.checkpoint import checkpoints_in
 from runcatalog.rerun.checkout import checked_out, full_id
 from runcatalog.rerun.outcome import Outcome, compare
 
@@ -78,6 +79,8 @@ class Repeater:
     def check(self, record: RunRecord) -> None:
         """Raise CatalogError if a run cannot be repeated, with the reason."""
         name = f"{record.id8} ({record.operation})"
+        if (record.result or {}).get("batch"):
+            raise CatalogError(f"{name}: a batch, of which only the trials can be repeated")
         if record.reported_by or not record.flags:
             raise CatalogError(f"{name}: imported, without the flags of its run")
         if cut := [flag for flag, value in record.flags.items() if is_cut(value)]:
@@ -107,8 +110,9 @@ class Repeater:
                 raise CatalogError(f"{name}: starts from {parent[:8]}, of which there is no record")
             if not self.train_parents:
                 minutes = (known.wall_seconds or 0) / 60
+                lacks = "weights are" if "weights" in known.digest else "result is"
                 raise CatalogError(
-                    f"{name}: starts from {parent[:8]} ({known.operation}), whose weights are not "
+                    f"{name}: starts from {parent[:8]} ({known.operation}), whose {lacks} not "
                     f"kept; with --parents it is trained again ({minutes:.0f} min by its record)"
                 )
             self.check(known)
@@ -123,10 +127,14 @@ class Repeater:
         ]
 
     def _kept(self, run: str) -> Path | None:
-        """Return a folder of a run with weights: in the Guild home, else committed."""
+        """Return a folder of a run with its weights, or its result if it has none: in the Guild home, else committed."""
+        known = self.records.get(run)
+        has_weights = known is None or "weights" in known.digest
         folders = [self.home / "runs" / run] if self.home else []
         for folder in (*folders, self.project.weights / run):
-            if any(folder.glob("checkpoints/*")):
+            if checkpoints_in(folder / "checkpoints") or not (
+                has_weights or read_json(folder / "result.json") is None
+            ):
                 return folder
         return None
 

@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -196,6 +197,28 @@ def test_a_parent_whose_weights_are_gone_is_trained_again(recorded, tmp_path):
     assert printed.count(f"at {recorded.commit[:8]}") == 2
     assert "same bits" in printed
     recorded("git checkout -q experiments")
+
+
+def test_a_parent_without_weights_is_kept_by_its_result(recorded, tmp_path):
+    """A search, for example, whose best flags a run takes; no checkpoint was ever in its directory."""
+    more, train = (record_of(recorded, f"toy:{name}") for name in ("more", "train"))
+    del train["digest"]["weights"]
+    write_record(recorded, train)
+    recorded.env["GUILD_HOME"], home = str(tmp_path), recorded.env["GUILD_HOME"]
+    kept = Path("runs", train["run"])
+    leave_out = shutil.ignore_patterns("checkpoints")
+    shutil.copytree(Path(home) / kept, tmp_path / kept, symlinks=True, ignore=leave_out)
+    try:
+        recorded.inside(f"rerun --check {more['run'][:8]}")
+        (tmp_path / kept / "result.json").unlink()
+        refused = recorded.inside(f"rerun --check {more['run'][:8]}", code=1)
+        assert "whose result is not kept" in refused
+        write_record(recorded, train | {"result": {"batch": True, "method": "gp"}})
+        refused = recorded.inside(f"rerun --check --parents {more['run'][:8]}", code=1)
+        assert "(toy:train): a batch, of which only the trials can be repeated" in refused
+    finally:
+        recorded.env["GUILD_HOME"] = home
+        recorded("git checkout -q experiments")
 
 
 @pytest.mark.parametrize(
