@@ -270,7 +270,7 @@ def add(commands: Commands) -> None:
         "--goal",
         choices=("max", "min"),
         default="",
-        help="of that objective (default: as declared, or max)",
+        help="of that objective (default: as declared; else min for a loss or an error, max for others)",
     )
     sub.add_argument("--batch", default="", metavar="ID", help="id of a CSV's batch, if known")
 

@@ -25,7 +25,7 @@ from runcatalog.model import values
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.guild_columns import ATTRIBUTE, FLAG, SCALAR, Column
 from runcatalog.model.project import Objective
-from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RunRecord
+from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RunRecord, is_maximized
 from runcatalog.record.output import outcome
 
 _FACTS = ("run", "operation", "started", "time", "status", "label", "sourcecode")
@@ -35,8 +35,9 @@ _REQUIRED = ("run", "operation", "status")
 _NOT_STARTED = ("pending", "staged")
 # Patterns of an objective's name, most likely first, for exports that do not declare one.
 _MOST = 2  # a column of rates with a larger value is in per cent; rates above 1 occur where a source counted wrongly
-_OBJECTIVES = ("objective", "episode_?rewards?$", "episode_?return", "return", "reward", "rate")
-_RATES = ("opening_?rate", "success_?rate", "rate")
+_RATE = "(?<!learning)(?<!learning.)rate"
+_OBJECTIVES = ("objective", "episode_?rewards?$", "episode_?return", "return", "reward", _RATE)
+_RATES = ("opening_?rate", "success_?rate", _RATE)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Options:
     Attributes:
         study: The trials' study.
         objective: Column with the objective; "" for the declared one, without which it is guessed.
-        goal: "max" or "min"; "" for that of the declared objective, "max" without one.
+        goal: "max" or "min"; "" for that of the declared objective, without one "min" for a loss or an error.
         batch: Id of the batch; "" to derive one.
         reported_by: Source of the file; "" for its name.
         columns: Columns declared for `guild compare`, by operation.
@@ -282,7 +283,9 @@ def _with_objective(
     """Return the layout with the objective of an operation's rows."""
     found, goal = _declared_objective(operation, layout.metrics, options)
     objective = _objective(path, list(layout.metrics), rows, options.objective or found)
-    goal = options.goal or (goal if objective == found else "max")
+    if objective != found:
+        goal = "max" if is_maximized(layout.metrics.get(objective, ""), None) else "min"
+    goal = options.goal or goal
     return replace(layout, objective=objective, goal=goal)
 
 

@@ -138,6 +138,28 @@ def test_a_rate_that_a_source_counted_too_high_does_not_make_the_others_per_cent
     assert sorted(rates) == [0.97, 1.01]
 
 
+@pytest.mark.parametrize(
+    ("metrics", "options", "objective"),
+    [
+        ("train_loss learning_rate", {}, ("train_loss", "min")),
+        ("learning_rate success_rate", {}, ("success_rate", "max")),
+        ("accuracy error", {"objective": "error"}, ("error", "min")),
+        ("accuracy error", {"objective": "error", "goal": "max"}, ("error", "max")),
+    ],
+)
+def test_an_objective_that_is_not_declared_is_a_result_and_small_where_it_is_a_loss(
+    tmp_path, metrics, options, objective
+):
+    path = tmp_path / "sweep.csv"
+    first, second = metrics.split()
+    path.write_text(
+        f"run,operation,status,lr,step,{first},{second}\naaaaaaaa,any:train,completed,0.1,10,0.5,0.25\n"
+    )
+    _, trial = compare_csv.records(path, Options(study="any", **options))
+    assert (trial.objective["name"], trial.objective["goal"]) == objective
+    assert "also" not in trial.objective
+
+
 def test_a_missing_objective_is_named():
     with pytest.raises(CatalogError, match="no metric 'x'; metrics: Episode_rewards"):
         compare_csv.records(SMALL, Options("door", objective="x"))
