@@ -157,7 +157,7 @@ class Run:
             self._close(failed=error is not None)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Append metrics to the journal, without waiting for MLflow.
+        """Append metrics to the journal, without waiting for MLflow; any thread may call it.
 
         The first value of a (name, step) counts: values that a resumed run recomputes are not written. The first time
         that a run which was not resumed logs another value for one, an event says so. Another one says that metrics
@@ -173,13 +173,13 @@ class Run:
             RunFailed: The journal cannot be written.
             OwnershipLost: Another process has continued the run, or its directory was deleted.
         """
-        if self._finished:
-            names = ", ".join(map(str, metrics))
-            self.event(f"step {step}: {names} came after run.finish and is not recorded")
-            return
         now = self._clock.now()
         assert self._metrics is not None
         with self._signals.deferred():
+            if self._finished:
+                names = ", ".join(map(str, metrics))
+                self.event(f"step {step}: {names} came after run.finish and is not recorded")
+                return
             values = {self._hide.name(name): float(value) for name, value in metrics.items()}
             different = self._metrics.mismatches
             try:

@@ -1,8 +1,10 @@
 """A killed and resumed run equals, bit for bit, the uninterrupted run."""
 
+import os
 import random
 import shutil
 import signal
+import threading
 
 import pytest
 
@@ -10,6 +12,7 @@ import ends_table
 from runcatalog import record
 from runcatalog.record.delivery import tags
 from runcatalog.record.delivery.publish import publish
+from runcatalog.record.errors import Killed
 from runcatalog.record.journal.files import read_json
 from runcatalog.record.journal.lines import read_lines
 from runcatalog.record.journal.metrics import read_points
@@ -229,6 +232,30 @@ def test_a_long_table_of_a_result_reaches_mlflow_whole(project):
     sent = stored_names({tags.RESULT: tags._result_text(result)})
     assert max(map(len, sent.values())) <= 8000
     assert _result(plain_names(sent)) == result
+
+
+def test_threads_that_log_at_once_lose_no_point_and_delay_no_signal(project):
+    """Such as a thread that evaluates while the main one trains."""
+
+    def log(name: str) -> None:
+        for step in range(1000):
+            run.log({name: step / 7}, step)
+
+    with record.start(record.Config(), study="toy") as run:
+        threads = [threading.Thread(target=log, args=(name,)) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        for step in range(1000):
+            run.log({"main": step / 7}, step)
+        for thread in threads:
+            thread.join()
+        run.finish({})
+        points = {
+            (p.name, p.step, p.value) for p in read_points(run.directory / "journal/metrics.jsonl")
+        }
+        assert points == {(n, s, s / 7) for n in [*"abcd", "main"] for s in range(1000)}
+        with pytest.raises(Killed):
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def test_metrics_after_the_end_are_named_and_do_not_damage_the_run(project, capsys):

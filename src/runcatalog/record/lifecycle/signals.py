@@ -139,7 +139,8 @@ class Signals:
         self.warned = False
         self._pid = os.getpid()
         self._parent = os.getppid()
-        self._depth = 0
+        self._lock = threading.RLock()
+        self._depth = 0  # of blocks of the main thread, in which alone Python handles signals
         self._pending: Killed | None = None
         self._previous: dict[int, object] = {}
 
@@ -161,12 +162,16 @@ class Signals:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Delay signals until the block has ended, so that a write completes."""
-        self._depth += 1
-        try:
-            yield
-        finally:
-            self._depth -= 1
+        """Delay signals until the block has ended, so that a write completes; a single thread at a time is in one."""
+        with self._lock:
+            if threading.current_thread() is not threading.main_thread():
+                yield
+                return
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
         # Not reached after an exception in the block, which ends the run itself.
         if self._pending and not self._depth:
             pending, self._pending = self._pending, None
