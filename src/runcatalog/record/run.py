@@ -170,7 +170,7 @@ class Run:
 
         Raises:
             ValueError: MLflow would reject a name or the step; nothing is written.
-            RunFailed: The journal cannot be written.
+            RunFailed: The journal cannot be written, or this process is a forked worker.
             OwnershipLost: Another process has continued the run, or its directory was deleted.
         """
         now = self._clock.now()
@@ -321,7 +321,7 @@ class Run:
             ValueError: The name leads out of ``artifacts/``, from where alone files are sent.
         """
         if self._session is not None:
-            self._check_ownership()
+            self._session.ownership.check()  # a forked worker may write files
         folder = self.directory / "artifacts"
         path = Path(name)
         target = folder / self._hide.name(path.name if path.is_absolute() else str(path))
@@ -567,6 +567,10 @@ class Run:
 
     def _check_ownership(self) -> None:
         assert self._session is not None
+        if os.getpid() != self._session.pid:  # its lines would have the numbers of the run's own
+            raise RunFailed(
+                "a forked worker cannot record metrics, checkpoints or results: return them to the run's process"
+            )
         self._session.ownership.check()
 
     def _owned(self, timeout: float = LOCK_TIMEOUT) -> contextlib.AbstractContextManager[None]:

@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 
 from runcatalog import record
-from runcatalog.record.errors import OwnershipLost
+from runcatalog.record.errors import OwnershipLost, RunFailed
 from runcatalog.record.journal.damage import damage_of
 from runcatalog.record.journal.files import locked, read_json, write_json
 from runcatalog.record.journal.lines import append_line, read_lines
@@ -140,6 +140,33 @@ def test_no_session_begins_while_the_directory_is_owned(run):
             assert "start.lock: locked by a process that starts, saves or ends" in done.stdout
         assert len(list(read_lines(run.directory / "journal/sessions.jsonl"))) == 1
         run.finish({})
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda run: run.log({"loss": 1.0}, 2),
+        lambda run: run.checkpoint(2, {}, {}),
+        lambda run: run.finish({"objective": {"name": "loss", "value": 1.0}}),
+        lambda run: run.finish({}),
+    ],
+)
+def test_a_forked_worker_that_records_is_told_so_and_damages_nothing(run, write):
+    with run:
+        run.log({"loss": 1.0}, 1)
+        if (worker := os.fork()) == 0:
+            try:
+                write(run)
+            except RunFailed:
+                os._exit(7)
+            finally:
+                os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) == 7
+        run.log({"loss": 2.0}, 2)
+        assert run.finish({})["status"] == "FINISHED"
+    points = read_points(run.directory / "journal" / "metrics.jsonl")
+    assert [(point.step, point.value) for point in points] == [(1, 1.0), (2, 2.0)]
+    assert not list((run.directory / "checkpoints").iterdir())
 
 
 def test_a_lock_is_not_kept_by_a_forked_worker(tmp_path):
