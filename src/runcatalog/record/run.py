@@ -373,7 +373,7 @@ class Run:
                 ``metrics``, ``env_steps``, ``task``, ``task_id``, ``variant``, ``table`` (columns and rows, for the
                 template call ``details``), and ``outcomes`` (a list of :func:`level_outcomes`). The objective's value
                 is also logged as the metric ``objective``, which a search optimises if the operation declares
-                ``objective: {maximize: objective}``.
+                ``objective: {maximize: objective}``. It has at most 32 MiB as JSON: more belongs into an artifact.
 
         Returns:
             The content of ``result.json``, with status, digests and times.

@@ -13,6 +13,7 @@ from runcatalog import record
 from runcatalog.record.delivery import tags
 from runcatalog.record.delivery.publish import publish
 from runcatalog.record.errors import Killed
+from runcatalog.record.journal import files
 from runcatalog.record.journal.files import read_json
 from runcatalog.record.journal.lines import read_lines
 from runcatalog.record.journal.metrics import read_points
@@ -220,6 +221,19 @@ def test_arrays_in_a_result_are_lists(project):
     written = read_json(run.directory / "result.json")
     assert written["status"] == "FINISHED"
     assert written["result"]["metrics"] == {"rows": [[0, 1], [2, 3]], "best": 0.5, "count": 3}
+
+
+def test_a_result_that_is_too_long_to_be_read_fails_the_run_and_says_so(project, monkeypatch):
+    """It was written, and the run was called killed, since no reader took the file."""
+    monkeypatch.setattr(files, "MAX_BYTES", 20_000)
+    with (
+        pytest.raises(ValueError, match=r"result.json: 3\d,\d{3} bytes; at most 20,000 are read"),
+        record.start(record.Config(), study="toy") as run,
+    ):
+        run.finish({"metrics": {f"metric {i}": i for i in range(1500)}})
+    status, reason, _ = status_of(run.directory)
+    assert status == "FAILED"
+    assert reason.startswith("ValueError: result.json: ")
 
 
 def test_a_long_table_of_a_result_reaches_mlflow_whole(project):

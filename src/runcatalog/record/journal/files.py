@@ -25,8 +25,13 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
         path: The file.
         value: The content; keys are sorted. Bytes of a path or argument that are not UTF-8 are read back as they were.
         durable: Sync it to disk.
+
+    Raises:
+        ValueError: The content is longer than :func:`read_json` reads.
     """
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    if (size := len(text.encode("utf-8", "backslashreplace"))) > MAX_BYTES:
+        raise ValueError(f"{path.name}: {size:,} bytes; at most {MAX_BYTES:,} are read")
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         # What Python has in place of such bytes becomes an escape of JSON.
