@@ -37,10 +37,18 @@ class Group:
         return statistics.mean(finite) if finite and len(finite) == len(self.objectives) else None
 
 
-def varying(trials: Sequence[RunRecord]) -> list[str]:
-    """Return the names of the flags in which trials differ, except the seed."""
-    names = sorted({name for trial in trials for name in trial.comparable_flags} - NOT_OF_SETTING)
-    return [n for n in names if _differs([t.comparable_flags.get(n) for t in trials])]
+def varying(runs: Sequence[RunRecord], *, lacking: bool = True) -> list[str]:
+    """Return the names of the flags in which runs differ, without seeds and flags that change no result.
+
+    Args:
+        runs: Any runs.
+        lacking: Whether a run without a flag differs from those that have it; else a flag that some runs lack, since
+            their script did not have it yet, counts by the runs that have it.
+    """
+    flags = [run.comparable_flags for run in runs]
+    names = sorted({name for each in flags for name in each} - NOT_OF_SETTING)
+    columns = {n: [each.get(n) for each in flags if lacking or n in each] for n in names}
+    return [name for name, column in columns.items() if _differs(column)]
 
 
 def groups(trials: Sequence[RunRecord], flags: Sequence[str] | None = None) -> list[Group]:

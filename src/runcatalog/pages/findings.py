@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from runcatalog import numbers
-from runcatalog.analysis import record_numbers
+from runcatalog.analysis import groups, record_numbers
 from runcatalog.analysis.differences import MIN_SEEDS, differ
 from runcatalog.analysis.replication import reported_numbers
 from runcatalog.analysis.searches import RANDOM, importance_of
@@ -246,7 +246,7 @@ def _difference(first: Setting, second: Setting) -> list[str]:
             f" ({setting_table.short_name(s.operation, [first.operation, second.operation])})"
             for s in (first, second)
         ]
-    names = settings.varying([first.members[0], second.members[0]])
+    names = groups.varying([first.members[0], second.members[0]], lacking=False)
     labelled = [n for n in names if n in setting_table.label_flags(first.members[0])]
     names = [*labelled, *(n for n in names if n not in labelled)][:2]
     texts = [

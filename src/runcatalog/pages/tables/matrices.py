@@ -80,7 +80,7 @@ def lines(data: PageData, operations: Sequence[str], x: str, y: str) -> list[Lin
 
 def _comparable(members: Sequence[Setting], x: str) -> dict[Any, Setting]:
     """Return settings by their value of a flag, whose other flags are the same; see :func:`lines`."""
-    others = [n for n in settings.varying([s.members[0] for s in members]) if n != x]
+    others = [n for n in groups.varying([s.members[0] for s in members], lacking=False) if n != x]
     parts: dict[str, dict[Any, Setting]] = {}
     for setting in sorted(members, key=_weight):
         of_others = repr([setting.flags.get(name) for name in others])
@@ -235,7 +235,7 @@ def pooled(data: PageData, operation: str) -> Setting | None:
     own = [m for s in found for m in s.finished if settings.is_as_declared(data, m)]
     parts = settings.by_objective(cells.order(own))
     newest = max(parts, key=lambda runs: groups.order(runs[-1]), default=[])
-    alike = groups.groups(newest, settings.varying(newest))
+    alike = groups.groups(newest, groups.varying(newest, lacking=False))
     by_seed = [tuple({m.seed: m for m in group.trials}.values()) for group in alike]
     most = max(by_seed, key=lambda runs: (len(runs), max(map(groups.order, runs))), default=())
     return Setting(operation, tuple(cells.order(most))) if most else None

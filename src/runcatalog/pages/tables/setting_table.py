@@ -92,7 +92,7 @@ def rows(
     for operation in operations:
         name = short_name(operation, operations)
         single = [m for setting in grouped[operation] for m in setting.members]
-        shown = settings.varying(single) if flags is None else flags
+        shown = groups.varying(single, lacking=False) if flags is None else flags
         left_out = shared | usual(grouped[operation], flags) | (hidden or {})
         named = [markdown.escape(name_of(setting)) for setting in grouped[operation]]
         titles = [title or name for title in named]
@@ -162,7 +162,7 @@ def _distinct(
     for same in by_name.values():
         if len(same) < 2:
             continue
-        first = settings.varying([grouped[i].members[0] for i in same])
+        first = groups.varying([grouped[i].members[0] for i in same], lacking=False)
         texts = [setting_cell(grouped[i], titles[i], shown, hidden, first) for i in same]
         for i, text in zip(same, texts, strict=True):
             members = grouped[i].members
@@ -269,7 +269,7 @@ def usual(grouped: Sequence[Setting], flags: Sequence[str] | None = None) -> dic
     if len(grouped) < _FEW:
         return {}
     found = {}
-    varying = settings.varying([setting.members[0] for setting in grouped])
+    varying = groups.varying([setting.members[0] for setting in grouped], lacking=False)
     for name in varying if flags is None else flags:
         counts = Counter(repr(s.flags[name]) for s in grouped if name in s.flags)
         if not counts:

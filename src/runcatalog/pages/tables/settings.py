@@ -124,16 +124,3 @@ def search_heads(data: PageData, operation: str) -> list[RunRecord]:
 def batch_of(head: RunRecord) -> RunRecord | None:
     """Return the batch that a head of trials stands for; None where it has no record."""
     return None if head.batch else head
-
-
-def varying(runs: Sequence[RunRecord]) -> list[str]:
-    """Return the flags in which runs differ, without seeds and flags that change no result.
-
-    A flag that some runs lack, since their script did not have it yet, counts by the runs that have it.
-    """
-    flags = [run.comparable_flags for run in runs]
-    names = dict.fromkeys(name for each in flags for name in each)
-    values = {name: {repr(each[name]) for each in flags if name in each} for name in names}
-    return sorted(
-        name for name, found in values.items() if len(found) > 1 and name not in NOT_OF_SETTING
-    )

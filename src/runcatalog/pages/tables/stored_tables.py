@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from runcatalog.pages.tables import setting_table, settings
+from runcatalog.analysis import groups
+from runcatalog.pages.tables import setting_table
 from runcatalog.pages.tables.page_data import PageData
 from runcatalog.pages.tables.settings import Setting
 from runcatalog.text import markdown
@@ -23,7 +24,7 @@ def details(data: PageData, operations: Sequence[str], folded: bool = True) -> s
     computed: list[tuple[tuple[str, ...], list[str], list[Any]]] = []
     for operation in operations:
         heads = data.heads(operation)
-        varying = settings.varying(heads)
+        varying = groups.varying(heads, lacking=False)
         hidden = setting_table.usual([Setting(operation, (head,)) for head in heads])
         for head in heads:
             entry = (head.result or {}).get("table")
