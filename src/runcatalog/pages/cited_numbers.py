@@ -311,7 +311,8 @@ def _number(citation: Citation, index: _Index) -> _Expected:
         raise LookupError(f"{len(numbers)} runs, and no statistic (mean of …)")
     is_bound = citation.statistic in ("low", "high")
     bounds = None
-    if len(citation.numbers) > 1 or is_bound:
+    has_interval = citation.statistic in ("", "mean") or len(runs) == 1  # a median of runs has none
+    if is_bound or (len(citation.numbers) > 1 and has_interval):
         bounds = statistics.bounds(means) if means else record_numbers.bounds(runs, citation.key)
         if bounds and citation.unit == "%" and all(0 <= number <= 1 for number in numbers):
             bounds = max(bounds[0], 0.0), min(bounds[1], 1.0)

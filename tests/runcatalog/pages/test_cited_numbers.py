@@ -123,6 +123,10 @@ def test_a_number_that_agrees_with_its_record(check, text: str):
             "1 [0, 2]<!-- =difference of kl; run: 00000002; minus kl; run: 00000001 -->",
             "[none, none]",
         ),
+        (  # the interval of their mean, which is 73.7
+            "75.0 [16.5, 100.0] %<!-- =median of objective; run: 00000001 00000002 00000003 -->",
+            "is 75 [none, none]",
+        ),
         ("50 %<!-- =objective -->", "is not NUMBER"),
         ("1,50 %<!-- =objective; run: 00000001 -->", "is not NUMBER"),
     ],
