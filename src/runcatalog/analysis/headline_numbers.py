@@ -230,6 +230,8 @@ class Runs:
         scale = 0.01 if in_percent else 1.0
         value = scale * statistics.statistic(statistic, numbers)
         bounds = bounds and (scale * bounds[0], scale * bounds[1])
+        if bounds and headline.unit == "%":
+            bounds = record_numbers.of_share(bounds, (scale * number for number in numbers))
         return Number(tuple(runs), value, bounds, tuple(objectives), point, sizes)
 
 

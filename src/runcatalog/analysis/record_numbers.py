@@ -107,6 +107,13 @@ def bounds(runs: Sequence[RunRecord], name: str) -> tuple[float, float] | None:
     return statistics.bounds(objectives(runs, name))
 
 
+def of_share(ends: tuple[float, float], numbers: Iterable[float]) -> tuple[float, float]:
+    """Return the interval of the mean of shares: within [0, 1], unless a number is not, as a transfer below 0."""
+    if all(0 <= number <= 1 for number in numbers):
+        return max(ends[0], 0.0), min(ends[1], 1.0)
+    return ends
+
+
 @dataclass(frozen=True)
 class Side:
     """A number of runs, as one side of a difference.

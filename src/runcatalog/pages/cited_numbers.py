@@ -314,8 +314,8 @@ def _number(citation: Citation, index: _Index) -> _Expected:
     has_interval = citation.statistic in ("", "mean") or len(runs) == 1  # a median of runs has none
     if is_bound or (len(citation.numbers) > 1 and has_interval):
         bounds = statistics.bounds(means) if means else record_numbers.bounds(runs, citation.key)
-        if bounds and citation.unit == "%" and all(0 <= number <= 1 for number in numbers):
-            bounds = max(bounds[0], 0.0), min(bounds[1], 1.0)
+        if bounds and citation.unit == "%":
+            bounds = record_numbers.of_share(bounds, numbers)
     if is_bound:
         value = bounds and bounds[citation.statistic == "high"]
     elif citation.statistic == "count":

@@ -111,6 +111,19 @@ def test_a_cell_of_a_table_in_per_cent(measure, make):
 
 
 @pytest.mark.parametrize(
+    ("shares", "high"), [((0.99, 1.0, 1.0), 1.0), ((0.9, 1.0, 1.1), 1.0 + 0.2484)]
+)
+def test_the_interval_of_a_share_ends_at_100_per_cent(measure, make, shares, high):
+    """Also of a metric, which does not say that it is one; a number above 100 % is no share."""
+    records = [
+        make(n, seed=n).with_points({"accuracy": [(1, share)]}) for n, share in enumerate(shares, 1)
+    ]
+    number = measure(ENTRY + 'metric: accuracy\n    unit: "%"', records).number
+    assert number.value == pytest.approx(statistics.fmean(shares))
+    assert number.bounds[1] == pytest.approx(high, abs=1e-4)
+
+
+@pytest.mark.parametrize(
     ("good", "bad", "decided"),
     [
         ((0.9, 0.92, 0.91), (0.1, 0.12, 0.11), True),
