@@ -223,7 +223,8 @@ def peer_of(own: Sequence[RunRecord], others: Mapping[str, Sequence[RunRecord]])
     """
 
     def fixed(trials: Sequence[RunRecord], left_out: set[str]) -> dict[str, Any]:
-        return {k: v for k, v in trials[0].flags.items() if k not in left_out}
+        flags = trials[0].comparable_flags
+        return {name: value for name, value in flags.items() if name not in left_out}
 
     alike: list[str] = []
     for run, trials in others.items():

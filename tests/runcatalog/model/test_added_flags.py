@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from memory_reader import MemoryReader
-from runcatalog.analysis import groups, ranking
+from runcatalog.analysis import groups, ranking, searches
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Project, with_added_flags
 from runcatalog.model.run_record import from_json, to_json
@@ -105,3 +105,26 @@ def test_a_batch_gets_no_flags(make, declare):
 def test_what_is_no_flag_with_a_value_is_an_error(declare, text):
     with pytest.raises(CatalogError, match=r"added-flags: \{FLAG: VALUE\} is expected"):
         declare(text).operations()
+
+
+def test_a_run_from_before_a_flag_is_not_as_declared_where_the_flag_has_another_value(
+    make, declare
+):
+    project = declare("{momentum: 0}")
+    guild_file = project.experiments / "toy/guild.yml"
+    guild_file.write_text(guild_file.read_text().replace("train}", "train, flags: {momentum: 1}}"))
+    records = [make(n, value=0.5, seed=n, lr=0.1) for n in (1, 2, 3)]
+    records += [make(10 + n, value=0.9, seed=n, lr=0.1, momentum=1) for n in (1, 2)]
+    assert "90 %" in Catalog(project, records).value("toy:train")
+
+
+def test_a_search_from_before_a_flag_is_compared_with_a_random_search_of_the_same_setting(
+    make, declare
+):
+    operations = declare("{momentum: 1}").operations()
+    old = [make(n, lr=n / 10, task="pull") for n in (1, 2)]
+    new = [make(10 + n, lr=n / 10, task="pull", momentum=1) for n in (1, 2)]
+    other = [make(20 + n, lr=n / 10, task="pull", momentum=2) for n in (1, 2)]
+    by_id = {r.run: r for r in with_added_flags([*old, *new, *other], operations)}
+    own, same, different = ([by_id[r.run] for r in runs] for runs in (old, new, other))
+    assert searches.peer_of(own, {"same": same, "different": different}) == "same"

@@ -96,7 +96,7 @@ def is_as_declared(data: PageData, run: RunRecord) -> bool:
         for name, value in (operation.flags if operation else {}).items()
         if name not in NOT_OF_SETTING and not isinstance(value, list | dict)
     }
-    return all(run.flags.get(name, value) == value for name, value in declared.items())
+    return all(run.comparable_flags.get(n, value) == value for n, value in declared.items())
 
 
 def by_objective(runs: Sequence[RunRecord]) -> list[list[RunRecord]]:
