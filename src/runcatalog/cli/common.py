@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from runcatalog.store.run_rows import Reader, StoredRun
 
 Handler = Callable[[argparse.Namespace], int]
-T = TypeVar("T")
+Run = TypeVar("Run", "RunRecord", "StoredRun")
+
+LATEST = "latest"  # names the newest batch or single run
 
 
 class Help(argparse.HelpFormatter):
@@ -123,17 +125,39 @@ def committed_records(project: Project) -> list[RunRecord]:
     return read_all(project.records)
 
 
-def committed_record(records: Iterable[RunRecord], prefix: str) -> RunRecord:
-    """Return the committed record of the run whose id begins with `prefix`.
+def full_id(ids: Iterable[str], name: str, missing: str) -> str:
+    """Return the id that is `name`, else the single one that begins with it.
+
+    Args:
+        ids: All ids.
+        name: First digits of an id.
+        missing: The error if there is none.
 
     Raises:
-        CatalogError: No record or several records match.
+        CatalogError: No id or several ids match.
     """
-    matches = [record for record in records if record.run.startswith(prefix.lower())]
-    if len(matches) != 1:
-        problem = "matches several" if matches else "has no record; `catalog export` writes it"
-        raise CatalogError(f"{prefix!r} {problem}")
-    return matches[0]
+    prefix = name.lower()
+    found = sorted({run for run in ids if prefix and run.startswith(prefix)})
+    if prefix in found:
+        return prefix
+    if not found:
+        raise CatalogError(missing)
+    if len(found) > 1:
+        shown = ", ".join(run[:12] for run in found[:4])
+        raise CatalogError(f"{name!r} could be {shown}: more digits are needed")
+    return found[0]
+
+
+def committed_record(records: Sequence[RunRecord], name: str) -> RunRecord:
+    """Return the committed record of the run whose id begins with `name`, for "latest" of the newest one.
+
+    Raises:
+        CatalogError: No record or several records match, or a run on this machine is newer than the latest record.
+    """
+    run = latest_id(records) if name.lower() == LATEST else ""
+    missing = f"{name!r} has no record; `catalog export` writes it"
+    run = run or full_id((record.run for record in records), name, missing)
+    return next(record for record in records if record.run == run)
 
 
 def progress_printer(options: argparse.Namespace) -> Callable[[str], None]:
@@ -151,26 +175,37 @@ def run_named(stored: Sequence[StoredRun], name: str) -> StoredRun:
     Raises:
         CatalogError: No run or several runs match.
     """
-    prefix = name.lower()
-    if prefix == "latest":
-        heads = [s for s in stored if not s.batch]
-        match = [max(heads, key=lambda s: (s.started or 0, s.run))] if heads else []
-        if newer := _unsent({s.run for s in stored}, match):
+    if name.lower() == LATEST:
+        newest = _newest(stored)
+        if newer := _newer_here(stored, newest):
             print(f"run {newer[:8]} is newer, and not in MLflow yet", file=sys.stderr)
-    else:
-        match = [s for s in stored if s.run.startswith(prefix)] if prefix else []
-        if prefix and not match and any(p.name.startswith(prefix) for p in _local_runs()):
-            raise CatalogError(
-                f"run {name} is not in MLflow yet: its sender may need a moment, or `catalog sync` sends it"
-            )
-    exact = [s for s in match if s.run == prefix]
-    match = exact or match
-    if not match:
-        raise CatalogError(f"no run {name!r}; `catalog sync` adds new runs")
-    if len({s.run for s in match}) > 1:
-        shown = ", ".join(s.run[:12] for s in match[:4])
-        raise CatalogError(f"{name!r} could be {shown}: more digits are needed")
-    return match[0]
+        if newest:
+            return newest
+    missing = f"no run {name!r}; `catalog sync` adds new runs"
+    if name and any(path.name.startswith(name.lower()) for path in _local_runs()):
+        missing = f"run {name} is not in MLflow yet: its sender may need a moment, or `catalog sync` sends it"
+    run = full_id((s.run for s in stored), name, missing)
+    return next(s for s in stored if s.run == run)
+
+
+def latest_id(runs: Collection[Run]) -> str:
+    """Return the id of the newest batch or single run, for a command that changes or repeats it; "" without any.
+
+    Raises:
+        CatalogError: A run of this project on this machine is newer than all of them.
+    """
+    newest = _newest(runs)
+    if newer := _newer_here(runs, newest):
+        raise CatalogError(
+            f"{LATEST}: run {newer[:8]} is newer, and not yet among these runs; "
+            "`catalog sync` and `catalog export` add it"
+        )
+    return newest.run if newest else ""
+
+
+def _newest(runs: Iterable[Run]) -> Run | None:
+    heads = (run for run in runs if not run.batch)
+    return max(heads, key=lambda run: (run.started or 0, run.run), default=None)
 
 
 def _local_runs() -> list[Path]:
@@ -183,21 +218,16 @@ def _local_runs() -> list[Path]:
     return []
 
 
-def _unsent(sent: set[str], newest: Sequence[StoredRun]) -> str:
-    """Return the id of this machine's newest batch or single run, if it is this project's and MLflow lacks it.
-
-    Args:
-        sent: Ids of the runs in MLflow.
-        newest: The newest of them; empty without any.
-    """
+def _newer_here(known: Iterable[Run], newest: Run | None) -> str:
+    """Return the id of this machine's newest batch or single run, if it is this project's and newer than all known."""
     from runcatalog.guild.runs import GuildRun
 
     paths = sorted(_local_runs(), key=_changed, reverse=True)
     runs = (GuildRun(path.name, str(path)) for path in paths)
     run = next((run for run in runs if run.has_begun), None)
-    if run is None or (head := run.batch_run or run.id) in sent:
+    if run is None or (head := run.batch_run or run.id) in {each.run for each in known}:
         return ""
-    is_newer = (run.started or 0) > max((s.started or 0 for s in newest), default=0)
+    is_newer = (run.started or 0) > ((newest and newest.started) or 0)
     is_own = bool(run.source) and Path(run.source).is_relative_to(Project.find().root)
     return head if is_newer and is_own else ""
 

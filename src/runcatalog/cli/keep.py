@@ -138,18 +138,14 @@ def forget(options: argparse.Namespace) -> int:
     return 0
 
 
-def _known_run(known: dict[str, RunRecord], prefix: str) -> str:
-    """Return the id of the run or batch that begins so."""
-    from runcatalog.model.errors import CatalogError
+def _known_run(known: dict[str, RunRecord], name: str) -> str:
+    """Return the id of the run or batch that begins so, for "latest" of the newest one."""
+    from runcatalog.cli.common import LATEST, full_id, latest_id
 
+    if name.lower() == LATEST and (run := latest_id(known.values())):
+        return run
     ids = known.keys() | {record.batch for record in known.values() if record.batch}
-    matches = [run for run in ids if run.startswith(prefix.lower())]
-    if len(matches) != 1 or not prefix:
-        problem = (
-            "is the start of several ids" if matches else "is neither in the records nor in MLflow"
-        )
-        raise CatalogError(f"{prefix!r} {problem}")
-    return matches[0]
+    return full_id(ids, name, f"{name!r} is neither in the records nor in MLflow")
 
 
 def import_(options: argparse.Namespace) -> int:
@@ -284,7 +280,7 @@ def add(commands: Commands) -> None:
         "catalog export\ncatalog export 7623993d --to /tmp/records",
         uses_mlflow=True,
     )
-    sub.add_argument("runs", nargs="*", metavar="RUN", help="only these runs (8 digits are enough)")
+    sub.add_argument("runs", nargs="*", metavar="RUN", help="only these runs (8 digits are enough, or latest)")
     sub.add_argument("--to", metavar="DIR", help="write to another folder")
 
     sub = commands.add(
@@ -297,7 +293,7 @@ def add(commands: Commands) -> None:
         "catalog forget 7623993d --superseded-by 404ebf03 --why 'with the fixed schedule'",
         uses_mlflow=True,
     )
-    sub.add_argument("runs", nargs="+", metavar="RUN", help="8 digits are enough")
+    sub.add_argument("runs", nargs="+", metavar="RUN", help="8 digits are enough, or latest")
     sub.add_argument("--why", required=True, metavar="TEXT", help="the reason, for the page")
     sub.add_argument(
         "--superseded-by",
@@ -315,4 +311,4 @@ def add(commands: Commands) -> None:
         "operations that require a trained agent.",
         "catalog weights 7623993d",
     )
-    sub.add_argument("runs", nargs="+", metavar="RUN", help="8 digits are enough")
+    sub.add_argument("runs", nargs="+", metavar="RUN", help="8 digits are enough, or latest")

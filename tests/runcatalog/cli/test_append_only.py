@@ -123,6 +123,12 @@ def test_a_batch_is_marked_with_its_trials_and_ranked_no_more(lab, make):
     assert {line.split()[0] for line in found} == {"00000001", "00000002", "00000003"}
 
 
+def test_latest_names_the_newest_run_in_each_command(lab):
+    assert "00000005 (toy:train): imported" in lab.inside("rerun --check latest", code=1)
+    assert "00000005" in lab.inside("weights latest", code=1)
+    assert lab.inside("forget latest --why bug") == "00000005  toy:train  retracted\n"
+
+
 def test_a_mark_that_is_replaced_is_told(lab):
     lab.inside("forget 00000004 --why 'a|b'")
     output = lab.inside("forget 00000004 --why 'the wrong reward'")
@@ -163,7 +169,7 @@ def test_a_trial_that_is_retracted_is_left_out_of_its_batch(lab):
     ("line", "words"),
     [
         ("forget 1234 --why x", "'1234' is neither in the records nor in MLflow"),
-        ("forget 0000000 --why x", "'0000000' is the start of several ids"),
+        ("forget 0000000 --why x", "'0000000' could be 000000010000, 000000020000"),
         ("forget 00000004 --why ' '", "--why: a reason is expected"),
         (f"forget 00000004 --why {'x' * 1501}", "--why: 1,501 characters; at most 1,500 are kept"),
         ("forget 00000004 --superseded-by 00000004 --why x", "cannot supersede itself"),

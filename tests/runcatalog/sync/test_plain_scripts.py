@@ -95,6 +95,8 @@ def test_a_run_that_was_not_sent_is_not_confused_with_an_older_one(plain):
     shown = plain.inside("row latest")
     assert f"run {second[:8]} is newer, and not in MLflow yet" in shown
     assert first[:8] in shown
+    refused = plain.inside("forget latest --why bug", code=1)
+    assert f"catalog: latest: run {second[:8]} is newer" in refused
     missing = plain.inside(f"row {second[:8]}", code=1)
     assert f"run {second[:8]} is not in MLflow yet" in missing
     plain.inside("sync")
