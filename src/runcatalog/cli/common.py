@@ -68,7 +68,7 @@ class Commands:
             epilog=f"examples:\n{_indented(examples)}" if examples else None,
             formatter_class=Help,
         )
-        sub.set_defaults(run=run, tracking_uri=None, quiet=False, error_code=1)
+        sub.set_defaults(run=run, parser=sub, tracking_uri=None, quiet=False, error_code=1)
         if uses_mlflow:
             text = "MLflow, instead of $MLFLOW_TRACKING_URI"
             sub.add_argument("--tracking-uri", metavar="URI", help=text)

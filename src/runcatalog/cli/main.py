@@ -72,7 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             stream.reconfigure(errors="replace")
     commands = parser()
     completion.complete(commands)
-    options = commands.parse_args(arguments)
+    options, unknown = commands.parse_known_args(arguments)
+    if unknown:  # with the usage of the command, where argparse shows that of `catalog`
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     gc.set_threshold(
         1_000_000
     )  # millions of objects live until the end; collecting more often wastes time

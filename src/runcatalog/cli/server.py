@@ -93,7 +93,7 @@ def add(commands: Commands) -> None:
 
     def action(name: str, act: object, text: str) -> argparse.ArgumentParser:
         made = actions.add_parser(name, help=text, description=text, formatter_class=Help)
-        made.set_defaults(act=act)
+        made.set_defaults(act=act, parser=made)
         default = "~/.local/share/runcatalog-server; as root /var/lib/runcatalog-server"
         made.add_argument(
             "--folder", type=Path, metavar="DIR", help=f"the server's files ({default})"

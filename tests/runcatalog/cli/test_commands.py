@@ -118,6 +118,8 @@ def test_queries_of_an_sqlite_store_exit_as_grep_does_and_import_no_mlflow(shell
         ("ui --serve 99999", 1, "--serve must be between 1 and 65535, not 99999"),
         ("ui --serve 0", 1, "--serve must be between 1 and 65535, not 0"),
         ("search", 2, "required: QUERY"),
+        ("search lr=1 loss=2", 2, "catalog search: error: unrecognized arguments: loss=2"),
+        ("server status 2", 2, "catalog server status: error: unrecognized arguments: 2"),
         ("search lr --tracking-uri sqlite:////none/x.db", 2, "x.db: there is no such database"),
         ("verify --tracking-uri sqlite:////none/x.db", 2, "x.db: there is no such database"),
         ("search ''", 2, "query, character 1: a condition is expected"),
