@@ -213,9 +213,7 @@ class _Search:
         """Create the Guild run of the next trial and print what it tries; None if every point has been tried."""
         objective = self._objective
         history = [*self._prior, *trials.observations(known, objective)]
-        number = (
-            known[-1].number + 1 if known else 1
-        )  # not the count: a trial may have been deleted
+        number = len(known) + _deleted(known) + 1
         pending = [t.point for t in known if t.state == "pending"]
         proposal = propose(self._dimensions, history, number - 1, self._settings, pending)
         if proposal is None:
@@ -225,7 +223,8 @@ class _Search:
         # Printed before the trial, whose own output follows.
         best = report.best_so_far(known, objective)
         print(
-            f"search: trial {number} of {self._count}, {_describe(proposal, objective)}{best}",
+            f"search: trial {number} of {self._count + _deleted(known)}, "
+            f"{_describe(proposal, objective)}{best}",
             flush=True,
         )
         return _new_trial(
@@ -339,6 +338,11 @@ def _run_trial(trial_run: Any, stop: threading.Event) -> None:
         raise Stopped(signal.SIGTERM)
 
 
+def _deleted(known: Sequence[Trial]) -> int:
+    """Return how many trials of a search were deleted; their numbers are not used again."""
+    return known[-1].number - len(known) if known else 0
+
+
 def _describe(proposal: Proposal, objective: Objective) -> str:
     text = f"{report.flags_text(proposal.point)} ({proposal.kind}"
     if proposal.mean is None:
@@ -377,7 +381,7 @@ def _result(done: Sequence[Trial], objective: Objective, count: int) -> dict[str
             "axis": "trial",
         },
         "summary": f"best {name} {value:.4g} at {report.flags_text(best.point)} "
-        f"(trial {best.number} of {count}){failures}",
+        f"(trial {best.number} of {count + _deleted(done)}){failures}",
         "metrics": metrics | {"best": value, "best_trial": best.number},
         "best": {"point": best.point, "run": best.run.id},
     }

@@ -253,6 +253,11 @@ def test_a_stopped_search_continues_and_can_be_extended(project):
     assert project.attr(stopped, "exit_status") in ("0", "1")
     # With nothing missing, a restart runs nothing.
     assert "trial" not in project.run("--restart", batch.name).partition("best score")[0]
+    # A trial that was deleted is replaced by a further one.
+    shutil.rmtree(trial_runs(batch)[0].resolve())
+    assert "search: trial 4 of 4, " in project.run("--restart", batch.name)
+    assert [n["trial"] for n in notes(batch)] == [2, 3, 4]
+    assert " of 4)" in result(batch)["summary"]
 
 
 def test_trials_run_side_by_side(project):
