@@ -33,6 +33,7 @@ _RESULT, _HOST = "result", "host"  # attributes with the outcome and the machine
 _MAX_STEP = 1 << 63  # limit of integers in a database
 _REQUIRED = ("run", "operation", "status")
 _NOT_STARTED = ("pending", "staged")
+_STATUSES = ("completed", "error", "terminated", "running", *_NOT_STARTED, "")
 # Patterns of an objective's name, most likely first, for exports that do not declare one.
 _MOST = 2  # a column of rates with a larger value is in per cent; rates above 1 occur where a source counted wrongly
 _RATE = "(?<!learning)(?<!learning.)rate"
@@ -119,8 +120,15 @@ def read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     for number, row in enumerate(rows, 2):
         if None in row or None in row.values():
             raise CatalogError(f"{path}:{number}: {len(columns)} cells are expected")
-        if not re.fullmatch("[0-9a-f]{8,32}", row["run"]):
-            raise CatalogError(f"{path}:{number}: run {row['run'][:40]!r} is not an id of Guild")
+        for name, kind, is_valid in (
+            ("run", "an id", bool(re.fullmatch("[0-9a-f]{8,32}", row["run"]))),
+            ("status", "a status", row["status"] in _STATUSES),
+        ):
+            if not is_valid:
+                raise CatalogError(
+                    f"{path}:{number}: {name} {row[name][:40]!r} is not {kind} of Guild, which exports "
+                    f"a flag or scalar named {name!r} in place of its own; import the runs' directories instead"
+                )
     return columns, rows
 
 

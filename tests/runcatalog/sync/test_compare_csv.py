@@ -84,7 +84,8 @@ def test_times_are_local_as_guild_writes_them(zone, tmp_path, monkeypatch):
     ("text", "words"),
     [
         ("a,b\n1,2\n", "no column 'run'"),
-        ("run,operation,status\nxyz,o,completed\n", ":2: run 'xyz' is not an id"),
+        ("run,operation,status\n2,o,completed\n", "exports a flag or scalar named 'run' in place"),
+        ("run,operation,status\n0a1b2c3d,o,ok\n", ":2: status 'ok' is not a status of Guild"),
         ("run,operation,status\n0a1b2c3d,o\n", ":2: 3 cells are expected"),
         ("run,operation,status,lr,lr\n", "the same name"),
         ("\x00", "no column 'run'"),
