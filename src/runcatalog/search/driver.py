@@ -356,7 +356,7 @@ def _report(batch: Any, summary: str, done: Sequence[Trial], objective: Objectiv
     lines = [f"search: {summary}"]
     if len(done) > 1:
         lines += report.table(done, objective, SHOWN_TRIALS)
-    lines.append(f"  to show it: catalog row {batch.id[:8]}")
+    lines.append(f"  to show it: catalog sync && catalog row {batch.id[:8]}")
     return "\n".join(lines)
 
 
