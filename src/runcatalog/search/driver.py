@@ -98,7 +98,7 @@ def run(
         )
     if parallel is not None and parallel < 1:
         raise SearchError(f"parallel must be at least 1, got {parallel}")
-    dimensions = from_flags(batch.batch_proto.get("flags") or {})
+    dimensions = from_flags(trials.flags_of(batch))
     objective = trials.objective_of(batch)
     count = int(batch.get("max_trials") or DEFAULT_TRIALS)
     is_elsewhere = parallel is None and bool(os.environ.get(elsewhere.VARIABLE))
@@ -286,7 +286,7 @@ def _new_trial(
     """Create the Guild run of a proposal, with the note `search.json` that identifies it as a trial."""
     from runcatalog.guild.compat import batch_util
 
-    flags = batch.batch_proto.get("flags") or {}
+    flags = trials.flags_of(batch)
     trial_run = batch_util.init_trial_run(batch, {**flags, **proposal.point})
     predicted = None
     if proposal.mean is not None:

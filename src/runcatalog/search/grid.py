@@ -20,7 +20,7 @@ from runcatalog.guild import child_environment, elsewhere
 from runcatalog.guild.compat import BATCH
 from runcatalog.guild.runs import BATCH_RUN, GuildRun
 from runcatalog.guild.side_by_side import Started, run_side_by_side
-from runcatalog.record.config import REFUSED
+from runcatalog.record.config import REFUSED, note_refusal
 from runcatalog.record.journal.files import read_json
 from runcatalog.record.lifecycle.signals import KILLED, die_with_parent
 from runcatalog.search import report, trials
@@ -187,6 +187,7 @@ def _reporting() -> Iterator[list[Progress]]:
     is_stopped = True
 
     def handle_trials(batch_run: Any, flags: Sequence[Mapping[str, Any]]) -> None:
+        trials.flags_of(batch_run)  # an empty list would be a batch without trials
         progress.append(Progress(batch_run, flags))
         handle(batch_run, flags)
 
@@ -320,6 +321,9 @@ def main() -> None:
             import_module(BATCH).main()
         if progress and progress[0].have_all_failed:
             sys.exit(1)  # and Guild keeps the batch, which can be restarted
+    except SearchError as error:
+        note_refusal(Path(os.environ["RUN_DIR"]))
+        sys.exit(f"batch: {error}")
     except SystemExit as end:
         batch_util.handle_system_exit(end)
 

@@ -78,6 +78,22 @@ def objective_of(batch: Any) -> Objective:
     return Objective(spec, (prefix, tag, columns[0].qualifier), sign < 0)
 
 
+def flags_of(batch: Any) -> dict[str, Any]:
+    """Return the flags of a search; a list of a single value, such as `seed=[1]`, is that value.
+
+    Raises:
+        SearchError: A list is empty.
+    """
+    flags = dict(batch.batch_proto.get("flags") or {})
+    for name, value in flags.items():
+        if isinstance(value, list):
+            if not value:
+                raise SearchError(f"{name}=[]: a value is expected")
+            if all(each == value[0] for each in value):
+                flags[name] = value[0]
+    return flags
+
+
 def read(batch: Any, objective: Objective, dimensions: Sequence[Dimension]) -> list[Trial]:
     """Return the trials of a batch by number; remove those whose set-up was interrupted.
 
@@ -225,7 +241,7 @@ def _earlier_results(
 
     entries = []
     searched = {"seed", *(d.name for d in dimensions)}
-    fixed = _without(batch.batch_proto.get("flags") or {}, searched)
+    fixed = _without(flags_of(batch), searched)
     for flags, values in batch_util.trial_results(batch, [objective.column], mode):
         in_space = flags and all(d.name in flags and d.contains(flags[d.name]) for d in dimensions)
         # Trials with other fixed flags optimise another function.
@@ -247,7 +263,7 @@ def rewrite_attributes(batch: Any, trial: Trial) -> None:
     """
     from runcatalog.guild.compat import batch_util
 
-    flags = batch.batch_proto.get("flags") or {}
+    flags = flags_of(batch)
     template = batch_util.init_trial_run(batch, {**flags, **trial.point})
     try:
         for attr in Path(template.guild_path("attrs")).iterdir():

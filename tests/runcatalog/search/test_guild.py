@@ -316,9 +316,12 @@ def test_a_running_search_is_not_started_twice(project, uninterrupted):
 
 def test_any_operation_with_optimizer_gp(project):
     """With `--optimizer gp` typed, on a plain quadratic valley: better than where it began."""
-    arguments = ["--optimizer", "gp", "y=loguniform[0.5:9.0]", "--opt-flag", "seed=1"]
-    project.run("toy:train", *arguments, "--max-trials", "7")
+    arguments = ["--optimizer", "gp", "y=loguniform[0.5:9.0]", "--opt-flag", "seed=1", "seed=[7]"]
+    told = project.run("toy:train", *arguments, "--max-trials", "7").splitlines()
     batch = project.batch()
+    assert told[-1] == f"  to show it: catalog sync && catalog row {batch.name[:8]}"
+    flags = yaml.safe_load((trial_runs(batch)[0] / ".guild/attrs/flags").read_text())
+    assert flags["seed"] == 7
     summary = result(batch)
     assert summary["metrics"]["failed"] == 0
     assert summary["objective"]["at"] > 4
@@ -511,6 +514,8 @@ def test_the_searched_metric_counts_if_the_scripts_objective_is_not_a_number(pro
         (["toy:opt@gp", "trials=0"], "trials must be at least 1"),
         (["toy:train", "--optimizer", "gp"], "nothing to search"),
         (["toy:train", "--optimizer", "gp", "x=[5.0:1.0]"], "x=[5.0:1.0]"),
+        (["toy:train", "--optimizer", "gp", "x=[5.0:9.0]", "y=[]"], "y=[]: a value is expected"),
+        (["toy:train", "x=1.0", "y=[]"], "y=[]: a value is expected"),
         (["search:gp"], "--optimizer"),
     ],
 )
