@@ -32,6 +32,9 @@ ACQUISITIONS = ("EI", "LCB", "PI")
 # Bounds of the fitted length scales, in units of a dimension's normalised range.
 LENGTH_SCALES = (0.01, 100.0)
 
+# Beside a loss that exploded, but stayed finite, the differences of all others would vanish.
+OUTLIER = 30.0  # median distances from the best value
+
 # Random draws before a discrete space is enumerated for untried points.
 MAX_DRAWS = 200
 # Fraction of a range within which two values count as equal. Near the best point the predicted
@@ -121,7 +124,8 @@ def propose(
     proposed again. The first fit waits until `random_starts` trials have ended.
 
     A failed trial gets the worst value of the successful ones. Without it the search could return to
-    the same point, and a large constant penalty would be an outlier that distorts the fit.
+    the same point, and a large constant penalty would be an outlier that distorts the fit. The same
+    holds for a value that is worse than the best one by more than `OUTLIER` median distances.
     """
     points = [*(observation.point for observation in history), *pending]
     tried = {key(dimensions, point) for point in points}
@@ -201,6 +205,16 @@ def _all_points(dimensions: Sequence[Dimension]) -> Iterator[Point]:
     return (dict(zip(names, row, strict=True)) for row in itertools.product(*values))
 
 
+def _outlier_limit(values: np.ndarray) -> float:
+    """Return the value to minimise above which a trial counts as failed; infinity if all values are equal."""
+    distances = values - values.min()
+    distances = distances[distances > 0]
+    if not distances.size:
+        return math.inf
+    typical = np.quantile(distances, 0.5, method="lower")
+    return float(values.min() + OUTLIER * typical)
+
+
 class _Surrogate:
     """scikit-optimize's optimizer, fitted to standardised values; failures count as the worst value."""
 
@@ -219,11 +233,13 @@ class _Surrogate:
         successes = np.array(
             [observation.value for observation in history if observation.value is not None]
         )
+        successes = successes[successes <= _outlier_limit(successes)]
         self.shift = float(successes.mean())
         self.scale = float(successes.std()) or 1.0
         worst = float(successes.max())
         values = [
-            worst if observation.value is None else observation.value for observation in history
+            worst if observation.value is None else min(observation.value, worst)
+            for observation in history
         ]
         self.values = [(value - self.shift) / self.scale for value in values]
         space = [_skopt_dimension(dimension) for dimension in dimensions]

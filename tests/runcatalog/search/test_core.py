@@ -233,6 +233,18 @@ def test_failed_trials_count_as_the_worst_value():
         )
 
 
+def test_a_loss_that_exploded_but_stayed_finite_counts_as_a_failure():
+    """Where clip is above 0.5; the differences of all other values vanished beside it."""
+
+    def points(huge):
+        def exploding(point):
+            return huge if point["clip"] > 0.5 else surface(point)
+
+        return [o.point for o in search(9, Settings(seed=1), SPACE, exploding)[1]]
+
+    assert points(1e6) == points(1e200) == points(None)
+
+
 def test_initial_points_continue_while_all_trials_fail():
     proposals, history = search(10, Settings(), SPACE, lambda _: None)
     assert {p.kind for p in proposals} == {"initial"}
