@@ -7,7 +7,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from runcatalog import record
 from skills import planner_model
@@ -92,6 +92,16 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(record.UserError, match="no model of Llama's architecture"):
         gguf_file.convert(tmp_path, tmp_path / "planner.gguf")
+    tokens = small_lm.tokenizer_for(["a"])
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 1, "num_key_value_heads": 1}
+    other = Qwen2ForCausalLM(Qwen2Config(vocab_size=len(tokens), **sizes, **heads))
+    small_lm.save(other, tokens, tmp_path / "qwen2")  # Llama's layers, and biases
+    with pytest.raises(record.UserError, match="no model of Llama's architecture"):
+        gguf_file.convert(tmp_path / "qwen2", tmp_path / "planner.gguf")
+    small_lm.save(small_lm.model_for(Sizes(8, 1, 1), tokens, 1), tokens, tmp_path / "model")
+    with pytest.raises(record.UserError, match="there is no folder .*/missing"):
+        gguf_file.convert(tmp_path / "model", tmp_path / "missing/planner.gguf")
     assert not (tmp_path / "planner.gguf").exists()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import gguf
 import torch
-from transformers import AutoTokenizer, LlamaForCausalLM
+from transformers import AutoConfig, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
 from runcatalog import record
@@ -26,14 +26,19 @@ def convert(folder: Path, file: Path) -> None:
         file: The new file.
 
     Raises:
-        UserError: The folder has no such model.
+        UserError: The folder has no such model, or there is no folder for the file.
     """
     if not (folder / "config.json").is_file():
         raise record.UserError(
             f"{folder}: no config.json; the model of a run is in its artifacts/model"
         )
+    if not file.parent.is_dir():
+        raise record.UserError(f"{file}: there is no folder {file.parent}")
     disable_progress_bar()
     try:
+        # `from_pretrained` would ignore weights that Llama does not have, such as the biases of Qwen2.
+        if not isinstance(AutoConfig.from_pretrained(folder), LlamaConfig):
+            raise ValueError("config.json has another one")
         model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
         tokens = AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError, RuntimeError) as error:
