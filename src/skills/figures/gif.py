@@ -107,12 +107,16 @@ def make(run: Path, path: Path, stage: str = "", seed: int = 0, greedy: bool = T
         greedy: Whether to take the most probable actions.
 
     Raises:
-        record.UserError: There is no agent, an unknown stage, or another suffix.
+        record.UserError: There is no agent, an unknown stage, another suffix, a missing folder, or no such seed.
     """
     from skills.agents import checkpoints
 
     if path.suffix != ".gif":
         raise record.UserError(f"{path} is no name of a .gif")
+    if not path.parent.is_dir():
+        raise record.UserError(f"{path}: there is no folder {path.parent}")
+    if not 0 <= seed < 1 << 63:
+        raise record.UserError(f"--seed: {seed} is no integer from 0 to 2^63 - 1")
     agent = checkpoints.load(run)
     if (stage := stage or agent.stage) not in STAGES:
         raise record.UserError(f"--stage: no stage {stage!r}; there are {', '.join(STAGES)}")
