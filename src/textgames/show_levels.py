@@ -67,13 +67,16 @@ def main(config: Config) -> dict[str, Any]:
 
 
 def mean(values: NDArray[np.float64]) -> str:
-    """Return a mean over levels in percent with its 95 % interval: Wilson's for values 0 and 1, otherwise Student's."""
+    """Return a mean of probabilities over levels in percent, with its 95 % interval within 0 and 100.
+
+    The interval is Wilson's for values 0 and 1, otherwise Student's.
+    """
     import numpy as np
 
     if np.isin(values, (0, 1)).all():
         low, high = wilson(round(values.sum()), len(values))
     else:
-        low, high = interval(values.tolist())
+        low, high = np.clip(interval(values.tolist()), 0, 1)
     return f"{100 * values.mean():.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 

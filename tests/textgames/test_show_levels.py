@@ -56,6 +56,8 @@ def test_an_interval_covers_the_mean_at_its_level():
             covered += float(low) <= true <= float(high)
         assert 0.92 < covered / 400 < 0.99
     assert show_levels.mean(np.ones(500)) == "100.0 [99.2, 100.0]"
+    assert show_levels.mean(np.array([0.2, *[0.0] * 19])) == "1.0 [0.0, 3.1]"
+    assert show_levels.mean(np.array([0.8, *[1.0] * 19])) == "99.0 [96.9, 100.0]"
 
 
 def test_a_bandit_has_no_levels_to_show():
