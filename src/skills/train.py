@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from typing import Any
 
 from runcatalog import record
-from skills.learning.options import Config
+from skills.learning import options
+
+
+@dataclass(frozen=True)
+class Config(options.Config):
+    """Flags of `skill:train`."""
 
 
 def main(config: Config) -> dict[str, Any]:
