@@ -141,13 +141,22 @@ def test_no_training_level_equals_a_validation_or_test_level(name: str) -> None:
 
 
 def test_an_environment_with_too_few_levels_is_refused() -> None:
-    with pytest.raises(record.UserError, match=r"--env MiniGrid-Empty-5x5-v0: .* more levels"):
-        training_levels(Config(env="MiniGrid-Empty-5x5-v0", bank=50))
+    with pytest.raises(record.UserError, match=r"--env MiniGrid-LavaGapS5-v0: .* more levels"):
+        training_levels(Config(env="MiniGrid-LavaGapS5-v0", bank=50))
 
 
-@pytest.mark.parametrize("name", ["BabyAI-Nowhere-v0", "BabyAI-GoToSeq-v0", "CartPole-v1"])
-def test_an_environment_that_cannot_be_played_is_named(name: str) -> None:
-    with pytest.raises(record.UserError, match=f"--env {name}"):
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("BabyAI-Nowhere-v0", "doesn't exist"),
+        ("BabyAI-GoToSeq-v0", "only missions with one verb"),
+        ("CartPole-v1", "not a minigrid environment"),
+        ("MiniGrid-FourRooms-v0", "no mission: 'reach the goal'"),
+        ("MiniGrid-Empty-8x8-v0", "sees through walls"),
+    ],
+)
+def test_an_environment_that_cannot_be_played_is_named(name: str, problem: str) -> None:
+    with pytest.raises(record.UserError, match=f"--env {name}: .*{problem}"):
         check_environment(name)
 
 

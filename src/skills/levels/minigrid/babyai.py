@@ -51,7 +51,8 @@ def from_env(env: gymnasium.Env, seed: int = 0) -> Levels:
 
     Args:
         env: After a reset: this project's environment, BabyAI's with a mission of one verb (to go to, pick up or open
-            an object, or to put one next to another), or MiniGrid's that only goal and lava end.
+            an object, or to put one next to another), or MiniGrid's that only goal and lava end, without a view
+            through walls.
         seed: Seed of the level.
 
     Raises:
@@ -61,6 +62,8 @@ def from_env(env: gymnasium.Env, seed: int = 0) -> Levels:
     if not isinstance(source, MiniGridEnv):
         raise ValueError(f"{source}: not a minigrid environment")
     mission, marks, strict = _mission(source)
+    if source.see_through_walls:
+        raise ValueError(f"{type(source).__name__}: its agent sees through walls")
     width, height = source.width, source.height
     cells, inside = np.full((2, 1, height, width), EMPTY, np.uint16)
     inside[:] = 0

@@ -55,12 +55,13 @@ class GymBatch:
 
 
 def check_environment(env_id: str) -> None:
-    """Check an environment by making one level of it.
+    """Check an environment by making one level of it, for the engine and as the test plays it.
 
     Raises:
         UserError: It does not exist, or the engine does not support it.
     """
     try:
         bank(env_id, range(1))
+        GymBatch(env_id, 1).reset(np.zeros(1, np.int64))  # reads the mission's sentence
     except (gymnasium.error.Error, ValueError) as error:
         raise record.UserError(f"--env {env_id}: {error}") from None
