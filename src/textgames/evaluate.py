@@ -68,8 +68,18 @@ class Config(record.Config):
 
 
 def trained_flags(config: Config) -> PlayConfig:
-    """Return the flags of the checkpoint's training with the changes of this run's flags."""
+    """Return the flags of the checkpoint's training with the changes of this run's flags.
+
+    Raises:
+        UserError: There is no such model, or it is of no run and `env` is not given.
+    """
     flags = sources.flags_of(config.checkpoint)
+    if not flags and config.env == AS_TRAINED:
+        sources.find(config.checkpoint)
+        raise record.UserError(
+            f"--env: {config.checkpoint} is of no run of this study, so its game is unknown; give one of "
+            f"{', '.join(GAMES)}"
+        )
     play_flags = {field.name: flag_name(field.name) for field in fields(PlayConfig)}
     trained = {name: flags[flag] for name, flag in play_flags.items() if flag in flags}
     changed = {

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -288,6 +289,16 @@ def test_a_game_counts_as_a_success_from_the_turn_in_which_it_was_won():
         [game(1, True), game(3, True), game(2, False), game(4, False)], 4
     )
     np.testing.assert_array_equal(curve, [0.25, 0.25, 0.5, 0.5])
+
+
+def test_a_model_of_no_run_is_played_with_the_game_that_is_named(trained, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(trained / "artifacts/model", copy)
+    with pytest.raises(UserError, match=r"--env: .*/copy is of no run .* sokoban"):
+        evaluate.main(Config(checkpoint=str(copy)))
+    assert trained_flags(Config(checkpoint=str(copy), env="sokoban")).env == "sokoban"
+    with pytest.raises(UserError, match="the model .*/missing is no directory"):
+        evaluate.main(Config(checkpoint=str(tmp_path / "missing")))
 
 
 def test_a_missing_checkpoint_flag_is_an_error():
