@@ -280,7 +280,9 @@ def add(commands: Commands) -> None:
         "catalog export\ncatalog export 7623993d --to /tmp/records",
         uses_mlflow=True,
     )
-    sub.add_argument("runs", nargs="*", metavar="RUN", help="only these runs (8 digits are enough, or latest)")
+    sub.add_argument(
+        "runs", nargs="*", metavar="RUN", help="only these runs (8 digits are enough, or latest)"
+    )
     sub.add_argument("--to", metavar="DIR", help="write to another folder")
 
     sub = commands.add(

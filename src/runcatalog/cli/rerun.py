@@ -89,7 +89,9 @@ def add(commands: Commands) -> None:
         "catalog rerun 7623993d e6fd5d22\ncatalog rerun --check 7623993d      can it be repeated here?",
     )
     sub.add_argument("-q", "--quiet", action="store_true", help="do not print a line per start")
-    sub.add_argument("runs", nargs="+", metavar="RUN", help="8 digits are enough, or latest; of a batch, all")
+    sub.add_argument(
+        "runs", nargs="+", metavar="RUN", help="8 digits are enough, or latest; of a batch, all"
+    )
     sub.add_argument(
         "--parents",
         action="store_true",
