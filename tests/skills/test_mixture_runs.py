@@ -293,7 +293,7 @@ def test_an_animation_is_written_as_a_gif(wholes, monkeypatch, tmp_path, capsys)
         gif.make(wholes[distill.__name__], tmp_path / "episode.png")
     with pytest.raises(record.UserError, match="--stage"):
         gif.make(wholes[distill.__name__], path, "gtg9")
-    with pytest.raises(record.UserError, match="there is no folder .*/missing"):
+    with pytest.raises(record.UserError, match=r"there is no folder .*/missing"):
         gif.make(wholes[distill.__name__], tmp_path / "missing/episode.gif")
     for seed in (-1, 1 << 63):
         with pytest.raises(record.UserError, match=f"--seed: {seed} is no integer"):

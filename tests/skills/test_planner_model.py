@@ -100,7 +100,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(record.UserError, match="no model of Llama's architecture"):
         gguf_file.convert(tmp_path / "qwen2", tmp_path / "planner.gguf")
     small_lm.save(small_lm.model_for(Sizes(8, 1, 1), tokens, 1), tokens, tmp_path / "model")
-    with pytest.raises(record.UserError, match="there is no folder .*/missing"):
+    with pytest.raises(record.UserError, match=r"there is no folder .*/missing"):
         gguf_file.convert(tmp_path / "model", tmp_path / "missing/planner.gguf")
     assert not (tmp_path / "planner.gguf").exists()
 

@@ -297,7 +297,7 @@ def test_a_model_of_no_run_is_played_with_the_game_that_is_named(trained, tmp_pa
     with pytest.raises(UserError, match=r"--env: .*/copy is of no run .* sokoban"):
         evaluate.main(Config(checkpoint=str(copy)))
     assert trained_flags(Config(checkpoint=str(copy), env="sokoban")).env == "sokoban"
-    with pytest.raises(UserError, match="the model .*/missing is no directory"):
+    with pytest.raises(UserError, match=r"the model .*/missing is no directory"):
         evaluate.main(Config(checkpoint=str(tmp_path / "missing")))
 
 

@@ -127,7 +127,7 @@ class Repeater:
         ]
 
     def _kept(self, run: str) -> Path | None:
-        """Return a folder of a run with its weights, or its result if it has none: in the Guild home, else committed."""
+        """Return a folder of a run with its weights, or else its result: in the Guild home, or else committed."""
         known = self.records.get(run)
         has_weights = known is None or "weights" in known.digest
         folders = [self.home / "runs" / run] if self.home else []
