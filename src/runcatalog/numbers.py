@@ -7,6 +7,7 @@ import re
 from typing import TypeGuard
 
 _THOUSANDS = re.compile(r"(?<![\w.,])[1-9]\d{3,6}(?!\w|,\d)")
+_INT64 = 1 << 63  # limit of integers in a database
 Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
 
 
@@ -18,6 +19,11 @@ def is_number(value: object) -> TypeGuard[float]:
 def is_finite(value: object) -> TypeGuard[float]:
     """Return whether a value from a file is a finite number."""
     return is_number(value) and math.isfinite(value)
+
+
+def is_int64(value: object) -> bool:
+    """Return whether a value is an integer that a database takes."""
+    return type(value) is int and -_INT64 <= value < _INT64
 
 
 def number(value: float, digits: int = 4) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from runcatalog.numbers import is_int64
 from runcatalog.record.errors import UserError
 from runcatalog.record.journal.files import MAX_BYTES, read_json
 
@@ -17,7 +18,6 @@ _TEXTS = ("study", "operation", "command", "commit", "dirty", "machine", "host",
 _MAX_TEXT = 4000  # characters of such a text
 _ATTRIBUTE_BYTES = 1 << 20
 _BEING_WRITTEN = 5.0  # s
-_INT64 = 1 << 63  # limit of integers in a database
 MAX_DEPTH = 64  # levels of nesting; real files have fewer than ten
 _MAX_NODES = 200_000  # of a YAML text; real files have a few thousand
 
@@ -194,11 +194,6 @@ def printable(text: str) -> str:
 def inside(directory: Path, path: Path) -> bool:
     """Return whether a path, with links resolved, is inside the run's directory."""
     return path.resolve().is_relative_to(directory.resolve())
-
-
-def is_int64(value: object) -> bool:
-    """Return whether a value is an integer that a database takes."""
-    return type(value) is int and -_INT64 <= value < _INT64
 
 
 def _wrong_field(facts: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from runcatalog.numbers import is_int64
 from runcatalog.record import journal
 from runcatalog.record.delivery.hidden_tags import plain_names, stored_names
 from runcatalog.record.delivery.mlflow_client import (
@@ -50,7 +51,7 @@ from runcatalog.record.lifecycle.status import (
 from runcatalog.record.output import console
 from runcatalog.record.provenance import patch
 from runcatalog.record.provenance.redact import Redactor, still_hidden
-from runcatalog.record.untrusted import checked_facts, guild_attribute, inside, is_int64
+from runcatalog.record.untrusted import checked_facts, guild_attribute, inside
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from runcatalog.numbers import is_int64
 from runcatalog.record.digest import CLOCK_PREFIX, metrics_digest
 from runcatalog.record.journal import METRICS
 from runcatalog.record.journal.files import (
@@ -29,7 +30,6 @@ from runcatalog.record.journal.lines import (
     repair,
     scan,
 )
-from runcatalog.record.untrusted import is_int64
 
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NAME_CHARACTERS = frozenset("_-./ :")

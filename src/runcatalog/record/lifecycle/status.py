@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runcatalog.numbers import is_number
+from runcatalog.numbers import is_int64, is_number
 from runcatalog.record.digest import metrics_digest
 from runcatalog.record.errors import UserError
 from runcatalog.record.journal import METRICS, SESSIONS
@@ -29,7 +29,7 @@ from runcatalog.record.lifecycle.signals import (
     End,
     end_from_exit_status,
 )
-from runcatalog.record.untrusted import guild_attribute, is_int64
+from runcatalog.record.untrusted import guild_attribute
 
 LOST_AFTER = 15 * 60  # s without a heartbeat, after which a run on another host is lost
 _TAIL_BYTES = 65536  # of metrics.jsonl; contains its last line
