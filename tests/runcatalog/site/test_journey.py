@@ -203,7 +203,8 @@ def test_a_grid_of_two_flags_is_a_matrix(browser, site_of, make):
         ["65", "63"],
         ["90", "88"],
     ]
-    assert table.locator("td strong", has_text="90 %").count() == 1  # the best one
+    # With two seeds no value is distinguishable from the others, so none is shown as the best.
+    assert table.locator("td strong").all_inner_texts() == ["1", "2", "3"]
 
 
 def test_settings_with_other_objectives_are_named_with_their_values(browser, site_of, make):

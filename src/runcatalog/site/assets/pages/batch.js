@@ -60,7 +60,6 @@ const batchPage = {
     const points = groups.map(({ flags: point }) => JSON.stringify(flags.map((name) => point.get(name) ?? null)));
     if (new Set(points).size < groups.length) return null; // several settings in a cell
     const shown = (text) => (text === undefined ? "–" : formats.flag(text));
-    const best = groups[0].mean === null ? null : groups[0];
     const rows = down.texts.map((text) => [
       elements.make("strong", {}, shown(text)),
       ...across.texts.map((other) => {
@@ -70,12 +69,7 @@ const batchPage = {
         if (!setting) return "";
         const value = setting.mean === null ? "–" : formats.value(setting.mean, setting.kind);
         const interval = formats.interval(setting.bounds, setting.kind);
-        return elements.make(
-          "span",
-          {},
-          setting === best ? elements.make("strong", {}, value) : value,
-          interval ? elements.make("small", {}, ` ${interval}`) : "",
-        );
+        return elements.make("span", {}, value, interval ? elements.make("small", {}, ` ${interval}`) : "");
       }),
     ]);
     const heads = [
