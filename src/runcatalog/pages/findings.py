@@ -74,20 +74,24 @@ def cell(data: PageData, operation: str, row: str, column: str, **flags: Any) ->
         column: Title of the column.
         flags: Values that the run has; `_` stands for `-`.
     """
-    found = _cell(data, operation, row, column, **flags)
+    found = _cells(data, operation, [row], column, **flags)[0]
     return markdown.computed(found[1]) if found else "not run"
 
 
-def _cell(
-    data: PageData, operation: str, row: str, column: str, **flags: Any
-) -> tuple[RunRecord, Any] | None:
-    """Return the newest run that has the cell, and the cell."""
+def _cells(
+    data: PageData, operation: str, rows: Sequence[str], column: str, **flags: Any
+) -> list[tuple[RunRecord, Any] | None]:
+    """Return for each row a run that has its cell, and the cell: the newest run with all cells, else with this one."""
     runs = [m for setting in _with_flags(data, operation, flags) for m in setting.finished]
-    for run in reversed(cells.order(runs)):
-        content = record_numbers.content(run, row, column)
-        if content is not None:
-            return run, content
-    return None
+    known = [
+        [(run, record_numbers.content(run, row, column)) for row in rows]
+        for run in reversed(cells.order(runs))
+    ]
+    known.sort(key=lambda found: any(content is None for _, content in found))
+    return [
+        next((found[i] for found in known if found[i][1] is not None), None)
+        for i in range(len(rows))
+    ]
 
 
 def difference(data: PageData, operation: str, row: str, other: str, column: str) -> str:
@@ -95,14 +99,15 @@ def difference(data: PageData, operation: str, row: str, other: str, column: str
 
     Args:
         data: All records.
-        operation: Its name; of each cell the newest run that has it counts.
+        operation: Its name; the newest run that has both cells counts, or of each cell the newest that has it.
         row: First cell of the row, or its first two with a space between.
         other: The same of the other row.
         column: Title of the column; its cells have the form "value [low, high]".
     """
     sides, numbers_ = [], []
-    for name in (other, row):
-        found = _cell(data, operation, name, column)
+    for name, found in zip(
+        (other, row), _cells(data, operation, (other, row), column), strict=True
+    ):
         key = f"{record_numbers.TABLE}{name} :: {column}"
         number = record_numbers.value(found[0], key) if found else None
         if found is None or number is None:

@@ -363,6 +363,20 @@ def test_the_difference_of_two_cells(project, make, one, other, clause):
     assert "no value" in catalog.difference("toy:train", "a", "c", "median")
 
 
+def test_the_two_cells_of_a_difference_are_of_one_run_where_a_run_has_both(project, make):
+    objective = {"name": "x", "value": 1}
+
+    def run(number, **cells):
+        table = {"columns": ["who", "median"], "rows": [[*cell] for cell in cells.items()]}
+        return make(number, lr=number, result={"table": table, "objective": objective})
+
+    runs = [run(1, a="9 [5, 12]", b="3 [2, 6]"), run(2, a="90 [80, 99]"), run(3, c="1 [0, 2]")]
+    catalog = render.Catalog(project, runs)
+    assert "is 6.0 \\[1.0, 9.2\\]" in catalog.difference("toy:train", "a", "b", "median")
+    assert catalog.difference("toy:train", "a", "c", "median").startswith("the difference is 89.0")
+    assert catalog.cell("toy:train", "a", "median") == "90 \\[80, 99\\]"
+
+
 def test_runs_above_a_bound(project, make):
     runs = [
         make(n, study=study, result={"metrics": {"depth": depth}} if depth else {})
