@@ -133,7 +133,7 @@ def _held_out_keys(config: GameConfig, count: int) -> NDArray[np.bytes_]:
     """
     found = [_look_for(config, count), _look_for(config, count, hard=True)]
     with contextlib.suppress(record.UserError):  # without such levels nothing is chosen by them
-        found.append(_look_for(config, count, after=_last_hard(config)))
+        found.append(_look_for(config, count, after=_last_hard(config, count)))
     seeds = np.concatenate(found)
     return symmetric_keys(config, seeds) if len(seeds) else np.zeros(0, "S1")
 
@@ -178,12 +178,19 @@ def disjoint_validation(config: GameConfig, count: int = VALIDATION) -> NDArray[
     """
     if config.env == BANDIT:
         return 2 * FIRST_TEST + np.arange(count, dtype=np.int64)
-    return held_out(config, count, after=_last_hard(config))
+    return held_out(config, count, after=_last_hard(config, count))
 
 
-def _last_hard(config: GameConfig) -> int:
-    """Return the last of the first `VALIDATION` seeds of the hard test set, behind which those for choices begin."""
-    return int(held_out(config, hard=True)[-1])
+def _last_hard(config: GameConfig, count: int) -> int:
+    """Return the last of the first `VALIDATION` seeds of the hard test set, behind which those for choices begin.
+
+    Raises:
+        UserError: The hard test set has fewer, so that none of the `count` levels for choices is left.
+    """
+    hard = _look_for(config, VALIDATION, hard=True)
+    if len(hard) < VALIDATION:
+        raise _too_few(count, 0)
+    return int(hard[-1])
 
 
 def held_out(
@@ -211,11 +218,14 @@ def held_out(
         return FIRST_TEST + np.arange(count, dtype=np.int64)
     found = _look_for(config, count, hard=hard, after=after)
     if len(found) < count:
-        raise record.UserError(
-            f"--val-data-num: {count}, but only {len(found)} levels of this kind are in no training; give fewer, or "
-            "use more cells"
-        )
+        raise _too_few(count, len(found))
     return found
+
+
+def _too_few(count: int, found: int) -> record.UserError:
+    fewer = f"only {found} levels of this kind are in no training; give fewer, or use more cells"
+    none = "every level of this kind is in a training or a test set; use more cells"
+    return record.UserError(f"--val-data-num: {count}, but {fewer if found else none}")
 
 
 @functools.lru_cache(maxsize=8)  # a result's levels are looked for before a training and after it
