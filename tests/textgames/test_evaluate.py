@@ -260,10 +260,10 @@ def test_a_set_without_enough_levels_is_refused_before_anything_is_computed(
     with pytest.raises(UserError, match="--final-levels: the bandit has no hard test set"):
         train.main(replace(bandit, final_levels="test_hard"))
     small = replace(TRAINED, size=3, max_turns=1)
-    with pytest.raises(UserError, match="--val-data-num: 100, but only .* give fewer"):
+    with pytest.raises(UserError, match=r"--val-data-num: 100, but only .* give fewer"):
         train.main(replace(small, final_levels="test", val_data_num=100))
     # Behind the 500 of the hard set, of which there are three.
-    with pytest.raises(UserError, match="--val-data-num: 6, but every level .*; use more cells"):
+    with pytest.raises(UserError, match=r"--val-data-num: 6, but every level .*; use more cells"):
         train.main(replace(small, final_levels="validation_disjoint"))
     with pytest.raises(UserError, match="--levels, --final-levels"):
         evaluate.main(Config(checkpoint=str(trained), env="bandit", levels="test_hard"))
