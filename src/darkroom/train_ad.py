@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from darkroom.distillation.ad_options import Config
+from darkroom.distillation import ad_options
 from darkroom.rooms.play import Tasks
 from runcatalog import record
 
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from darkroom.distillation.windows import Sampler
 
 POINTS = 200  # of the loss's curve
+
+
+@dataclass(frozen=True)
+class Config(ad_options.Config):
+    """Flags of `ad:train`."""
 
 
 def main(config: Config) -> dict[str, Any]:

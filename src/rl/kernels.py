@@ -108,7 +108,7 @@ def package_of(path: Path) -> Path:
 def folder(package: Path) -> Path:
     """Return the folder of a package's machine code, below `NUMBA_CACHE_DIR` if that is set."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    parent = os.environ.get("NUMBA_CACHE_DIR") or Path(cache) / "experiment-catalog" / "numba"
+    parent = os.environ.get("NUMBA_CACHE_DIR") or Path(cache) / "runcatalog" / "numba"
     return Path(parent) / f"{package.name}-{digest(package)}"
 
 

@@ -1,5 +1,6 @@
-"""Help and Guild's reading of flags are quick: no script imports torch or MLflow for them."""
+"""The scripts of the operations: help and Guild's reading of flags are quick, and a run has its script's name."""
 
+import importlib
 import os
 import re
 import subprocess
@@ -90,3 +91,10 @@ def test_the_trap_catches(trap):
     done = subprocess.run([sys.executable, "-c", "import torch"], env=env, capture_output=True)
     assert done.returncode == 1
     assert log.read_text().startswith("torch in ")
+
+
+def test_without_guild_a_run_has_the_name_of_its_script():
+    """A run takes it from the module of its flags: two scripts had theirs in another module."""
+    names = [name for name in scripts() if not name.startswith("runcatalog.")]
+    modules = [importlib.import_module(name) for name in names]
+    assert [m.__name__ for m in modules if m.Config.__module__ != m.__name__] == []

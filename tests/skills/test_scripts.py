@@ -6,18 +6,7 @@ import pytest
 from matplotlib.image import imread
 
 from runcatalog.record import UserError
-from skills import (
-    benchmark,
-    check_engine,
-    curriculum,
-    distill,
-    llm,
-    moe,
-    planner_model,
-    show_levels,
-    subtasks,
-    train,
-)
+from skills import benchmark, check_engine, curriculum, llm, show_levels, train
 from skills.levels.minigrid import comparison
 from skills.levels.stages import STAGES
 
@@ -43,14 +32,6 @@ def test_a_check_counts_what_it_compared(run_main, monkeypatch, tmp_path):
     parts = json.loads((tmp_path / "artifacts" / "environments.json").read_text())
     assert sum(part["transitions"] for part in parts) == result["metrics"]["transitions"]
     assert len(parts) == len(STAGES) + 1 + len(comparison.MINIGRID)
-
-
-@pytest.mark.parametrize(
-    "script", [benchmark, check_engine, curriculum, distill, llm, moe, planner_model, show_levels, subtasks, train]
-)  # fmt: skip
-def test_without_guild_a_run_has_the_name_of_its_script(script):
-    """`environment.script` takes it from the module of the flags."""
-    assert script.Config.__module__ == script.__name__
 
 
 def test_a_check_of_nothing_is_refused():
