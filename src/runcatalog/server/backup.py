@@ -73,6 +73,8 @@ def restore(folder: Folder, path: Path) -> str:
     """
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
+    if not tarfile.is_tarfile(path):  # before a new folder is made
+        raise UserError(f"{path} is no backup of a server")
     folder.create()
     with processes.locked(folder):
         settings = folder.settings()

@@ -87,8 +87,10 @@ def stop(folder: Folder) -> bool:
     """Stop MLflow and the database; return whether one of them ran.
 
     Raises:
-        UserError: One does not end.
+        UserError: There is no server, or one does not end.
     """
+    if not folder.lock.exists():
+        raise UserError(f"no server in {folder.path}; --folder names another")
     with locked(folder):
         return stop_mlflow(folder) | postgresql.stop(folder)
 

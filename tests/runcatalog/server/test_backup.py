@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from runcatalog.record.errors import UserError
-from runcatalog.server import backup, postgresql
+from runcatalog.server import backup, postgresql, processes
 from runcatalog.server.backup import _unpack
 from runcatalog.server.folder import Folder, write_secret
 
@@ -19,6 +19,16 @@ def test_another_archive_is_no_backup(tmp_path, name):
         archive.addfile(tarfile.TarInfo(name))
     with pytest.raises(UserError, match="is no backup of a server"):
         _unpack(path, tmp_path)
+
+
+def test_a_file_that_is_no_archive_makes_no_server(tmp_path):
+    path, folder = tmp_path / "guild.yml", Folder(tmp_path / "server")
+    path.write_text("train: {main: train}")
+    with pytest.raises(UserError, match="is no backup of a server"):
+        backup.restore(folder, path)
+    with pytest.raises(UserError, match="--folder names another"):
+        processes.stop(folder)
+    assert not folder.path.exists()
 
 
 def test_damage_inside_of_a_file_is_found(tmp_path, monkeypatch):
