@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import importlib.util
 import os
 import sys
@@ -87,12 +88,17 @@ def _settings() -> Any:
 
 def change_op(op: ModuleType) -> None:
     """Let Guild start a proxy in place of a run's process, where $ENGINE is set."""
-    start = op._op_start_proc
+    init, start = op.init_run, op._op_start_proc
+
+    @functools.wraps(init)
+    def init_run(operation: Any, run_dir: str | None = None) -> Any:
+        if os.environ.get(VARIABLE):  # before Guild makes or changes the run
+            _refuse_bad_settings(operation)
+        return init(operation, run_dir)
 
     def start_elsewhere(operation: Any, run: Any, quiet: bool, extra_env: Any) -> Any:
         if not os.environ.get(VARIABLE):
             return start(operation, run, quiet, extra_env)
-        _refuse_bad_settings(operation)
         command, directory = operation.cmd_args, Path(run.dir)
         if not stays(command, directory, run.batch_proto):
             added = {"ENGINE_VARIABLES": ",".join(operation.cmd_env)}
@@ -105,7 +111,7 @@ def change_op(op: ModuleType) -> None:
             operation.cmd_args = [sys.executable, "-I", "-um", _PROXY, *command]
         return start(operation, run, quiet, extra_env)
 
-    op._op_start_proc = start_elsewhere
+    op.init_run, op._op_start_proc = init_run, start_elsewhere
 
 
 def _refuse_bad_settings(operation: Any) -> None:

@@ -23,6 +23,7 @@ SIGNATURES = {
     "batch_util.handle_trial_system_exit": ["e", "batch_run", "trial_run"],
     "batch_util.trial_results": ["batch_run", "scalars", "prev_trials_mode"],
     "flag_util._fix_surprising_number": ["val", "s"],
+    "op.init_run": ["op", "run_dir"],
     "op._resolve_deps": ["op", "run"],
     "resolver.marked_or_latest_run": ["oprefs", "run_id_prefix", "status"],
     "resolver.matching_runs": ["oprefs", "run_id_prefix", "status"],

@@ -85,6 +85,17 @@ def test_a_refused_search_space_is_no_run(plain):
     assert list(records(plain)) == [0.1]
 
 
+def test_a_wrong_engine_makes_and_changes_no_run(plain):
+    runs = plain.root.parent / "guild/runs"
+    assert "engines.yml" in plain("guild run plain lr=0.1 -y", code=1, ENGINE="lap")
+    plain("guild run plain lr=[0.1,0.2] -y", code=1, ENGINE="lap")
+    assert not runs.exists()
+    plain("guild run plain lr=0.1 -y")
+    before = records(plain)[0.1]
+    plain(f"guild run --restart {before['run']} -y", code=1, ENGINE="lap")
+    assert records(plain)[0.1] == before
+
+
 def test_a_run_that_was_not_sent_is_not_confused_with_an_older_one(plain):
     plain("guild run plain lr=0.1 -y")
     first = records(plain)[0.1]["run"]
