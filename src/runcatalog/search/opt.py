@@ -24,7 +24,7 @@ from runcatalog.search.space import SearchError
 
 def main() -> None:
     """Convert the current Guild run to a batch, unless it is one already, and run it."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = options.Parser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--operation", required=True, help="operation to optimise")
     parser.add_argument(
         "--space",

@@ -1,9 +1,11 @@
 """Command-line options of a search, shared by all ways to start one."""
 
 import argparse
+from typing import NoReturn
 
 from runcatalog.search.core import ACQUISITIONS, Settings
 from runcatalog.search.driver import PRIOR_MODES
+from runcatalog.search.space import SearchError
 
 # Options of the Gaussian-process search, by field of Settings.
 _GP_OPTIONS = {
@@ -15,6 +17,14 @@ _GP_OPTIONS = {
     },
     "kappa": {"type": float, "help": "weight of the predicted standard deviation in LCB [1]"},
 }
+
+
+class Parser(argparse.ArgumentParser):
+    """Parser that raises SearchError for a wrong option, as for other mistakes in a search."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the error; called by argparse."""
+        raise SearchError(message.removeprefix("argument --"))
 
 
 def add(parser: argparse.ArgumentParser, method: str) -> None:

@@ -512,6 +512,7 @@ def test_the_searched_metric_counts_if_the_scripts_objective_is_not_a_number(pro
     [
         (["toy:opt@gp", "mode=round"], "Unsupported value for 'mode'"),
         (["toy:opt@gp", "trials=0"], "trials must be at least 1"),
+        (["toy:opt@gp", "trials=few"], "search: trials: invalid int value: 'few'"),
         (["toy:train", "--optimizer", "gp"], "nothing to search"),
         (["toy:train", "--optimizer", "gp", "x=[5.0:1.0]"], "x=[5.0:1.0]"),
         (["toy:train", "--optimizer", "gp", "x=[5.0:9.0]", "y=[]"], "y=[]: a value is expected"),
