@@ -36,6 +36,7 @@ from runcatalog.record.journal.metrics import (
     MetricsFile,
     changes_since,
     checked_step,
+    checked_value,
     metrics_digest_of,
     read_points,
 )
@@ -169,7 +170,7 @@ class Run:
             step: Integer from 0 to 2**63 - 1; the update in most studies.
 
         Raises:
-            ValueError: MLflow would reject a name or the step; nothing is written.
+            ValueError: MLflow would reject a name or the step, or a value is no number; nothing is written.
             RunFailed: The journal cannot be written, or this process is a forked worker.
             OwnershipLost: Another process has continued the run, or its directory was deleted.
         """
@@ -180,7 +181,9 @@ class Run:
                 names = ", ".join(map(str, metrics))
                 self.event(f"step {step}: {names} came after run.finish and is not recorded")
                 return
-            values = {self._hide.name(name): float(value) for name, value in metrics.items()}
+            values = {
+                self._hide.name(name): checked_value(name, value) for name, value in metrics.items()
+            }
             different = self._metrics.mismatches
             try:
                 self._check_ownership()

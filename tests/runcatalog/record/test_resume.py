@@ -6,7 +6,9 @@ import shutil
 import signal
 import threading
 
+import numpy as np
 import pytest
+import torch
 
 import ends_table
 from runcatalog import record
@@ -213,8 +215,6 @@ def test_a_new_run_without_guild_lies_in_the_project(project, capsys):
 
 
 def test_arrays_in_a_result_are_lists(project):
-    import numpy as np
-
     table = {"rows": np.arange(4.0).reshape(2, 2), "best": np.float32(0.5), "count": np.int64(3)}
     with record.start(record.Config(), study="toy") as run:
         run.finish({"metrics": table})
@@ -245,6 +245,17 @@ def test_a_long_table_of_a_result_reaches_mlflow_whole(project):
     sent = stored_names({tags.RESULT: tags._result_text(result)})
     assert max(map(len, sent.values())) <= 8000
     assert _result(plain_names(sent)) == result
+
+
+@pytest.mark.parametrize("value", [None, "low", 10**400, np.ones(2), torch.ones(2)])
+def test_of_many_metrics_the_one_that_is_no_number_is_named(project, value):
+    with record.start(record.Config(), study="toy") as run:
+        with pytest.raises(ValueError, match="metric 'time/y': not a number but "):
+            run.log({"x": 1.0, "time/y": value, "z": 2}, 1)
+        run.log({"x": 1.0, "time/y": np.float32(2), "z": torch.tensor(3)}, 1)
+        run.finish({})
+    points = read_points(run.directory / "journal" / "metrics.jsonl")
+    assert [point.value for point in points] == [1, 2, 3]
 
 
 def test_threads_that_log_at_once_lose_no_point_and_delay_no_signal(project):

@@ -241,6 +241,19 @@ def checked_step(step: Any) -> int:
     return integer
 
 
+def checked_value(name: str, value: Any) -> float:
+    """Return a metric's value as a float.
+
+    Raises:
+        ValueError: It is not a number; the error names the metric, of many that are logged in one call.
+    """
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last one: torch's
+        text = " ".join(str(value).split())[:80]
+        raise ValueError(f"metric {name!r}: not a number but {text}") from None
+
+
 def read_points(path: Path) -> Iterator[Point]:
     """Yield the points of a metrics file in the order of writing, without damaged lines; none if it is missing."""
     for line, _ in read_lines(path):
