@@ -257,9 +257,9 @@ class Run:
         from runcatalog.record.training.checkpoint import save_checkpoint
 
         folder = self.directory / "checkpoints"
-        assert self._metrics is not None
         with self._signals.deferred():
             self._check_ownership()
+            assert self._metrics is not None
             try:
                 self._metrics.sync()
                 self._tfevents.flush()
@@ -385,6 +385,7 @@ class Run:
             RunFailed: Points of the run are no longer in its journal.
             OwnershipLost: Another process has continued the run, or its directory was deleted.
         """
+        self._check_ownership()
         assert self._metrics is not None
         objective = result.get("objective") or {}
         if objective.get("value") is not None and not self._finished:
@@ -437,7 +438,6 @@ class Run:
                 # From this line on an earlier session that is still alive stops; then its metrics file is copied.
                 with self._signals.deferred():
                     self._session = session.start_session(self.directory, changed)
-                    self._clock = self._session.clock
                 self._metrics = MetricsFile(metrics)
         except TimeoutError:
             raise UserError(
@@ -568,17 +568,30 @@ class Run:
         same = {n for n in changed if redact.is_hidden(changed[n], first.get(n))}
         return self._hide.value({n: v for n, v in changed.items() if n not in same})
 
+    @property
+    def _begun(self) -> session.Session:
+        """The session of this process.
+
+        Raises:
+            RuntimeError: The run was not entered.
+        """
+        if self._session is None:
+            raise RuntimeError("the run has not begun: `with record.start(config) as run:`")
+        return self._session
+
+    @property
+    def _clock(self) -> session.Clock:
+        return self._begun.clock
+
     def _check_ownership(self) -> None:
-        assert self._session is not None
-        if os.getpid() != self._session.pid:  # its lines would have the numbers of the run's own
+        if os.getpid() != self._begun.pid:  # its lines would have the numbers of the run's own
             raise RunFailed(
                 "a forked worker cannot record metrics, checkpoints or results: return them to the run's process"
             )
-        self._session.ownership.check()
+        self._begun.ownership.check()
 
     def _owned(self, timeout: float = LOCK_TIMEOUT) -> contextlib.AbstractContextManager[None]:
-        assert self._session is not None
-        return self._session.ownership.locked(timeout)
+        return self._begun.ownership.locked(timeout)
 
     def _end_with(self, error: BaseException) -> None:
         end, hide = signals.end_from_exception(error), self._hide.text
@@ -613,7 +626,6 @@ class Run:
     def _write_end(
         self, end: signals.End, result: dict[str, Any] | None, extra: Mapping[str, Any] = {}
     ) -> dict[str, Any]:
-        assert self._session is not None
         try:
             if self._metrics is not None:
                 self._metrics.sync()
@@ -628,10 +640,10 @@ class Run:
             "reason": end.reason,
             "result": result,
             "digest": {"weights": self._weights, "metrics": metrics},
-            "session": self._session.number,
+            "session": self._begun.number,
             "started": self._started,
             "ended": self._clock.now(),
-            "wall_seconds": round(self._session.earlier_seconds + self._clock.seconds(), 3),
+            "wall_seconds": round(self._begun.earlier_seconds + self._clock.seconds(), 3),
             "env_steps": (result or {}).get("env_steps"),
             "resume_mismatch": self._metrics.mismatches if self._metrics else 0,
             "progress": self._progress,
@@ -687,10 +699,9 @@ class Run:
 
     def _beat(self) -> None:
         self._written_progress = time.monotonic()
-        assert self._session is not None
         # Other machines compare "t" with their clocks; "seconds" is right even if this machine's clock is changed.
         beat = {"t": int(time.time() * 1000), "seconds": round(self._clock.seconds(), 3)}
-        beat |= {"session": self._session.number, **self._progress}
+        beat |= {"session": self._begun.number, **self._progress}
         with self._owned(_BEAT_TIMEOUT):
             write_json(self._journal / "progress.json", plain(beat), durable=False)
 

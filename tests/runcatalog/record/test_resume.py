@@ -247,6 +247,24 @@ def test_a_long_table_of_a_result_reaches_mlflow_whole(project):
     assert _result(plain_names(sent)) == result
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda run: run.log({"loss": 1.0}, 1),
+        lambda run: run.event("half"),
+        lambda run: run.checkpoint(1, {}, {}),
+        lambda run: run.add_parent("f" * 32),
+        lambda run: run.progress(1, 1, "update"),
+        lambda run: run.finish({}),
+    ],
+)
+def test_a_run_that_was_not_entered_says_how_to(project, use):
+    run = record.start(record.Config(), study="toy")
+    with pytest.raises(RuntimeError, match="`with record"):
+        use(run)
+    assert not run.directory.exists()
+
+
 @pytest.mark.parametrize("value", [None, "low", 10**400, np.ones(2), torch.ones(2)])
 def test_of_many_metrics_the_one_that_is_no_number_is_named(project, value):
     with record.start(record.Config(), study="toy") as run:
