@@ -187,6 +187,6 @@ class Adam:
 
     def restore(self, state: Mapping[str, object]) -> None:
         """Restore a :meth:`state`."""
-        self.updates = int(state["updates"])  # type: ignore[call-overload]
-        self.first = {k: np.array(v) for k, v in state["first"].items()}  # type: ignore[attr-defined]
-        self.second = {k: np.array(v) for k, v in state["second"].items()}  # type: ignore[attr-defined]
+        self.updates = int(state["updates"])
+        self.first = {k: np.array(v) for k, v in state["first"].items()}
+        self.second = {k: np.array(v) for k, v in state["second"].items()}

@@ -200,9 +200,9 @@ class Learner:
         for setting, starts, actions in zip(
             self.settings, self._starts, self._actions, strict=True
         ):
-            actions.bit_generator.advance(played * MAX_STEPS)  # type: ignore[attr-defined]
+            actions.bit_generator.advance(played * MAX_STEPS)
             if setting.reset == "random":
-                starts.bit_generator.advance(played * STATE)  # type: ignore[attr-defined]
+                starts.bit_generator.advance(played * STATE)
 
 
 def return_table(gammas: np.ndarray, steps: int) -> np.ndarray:

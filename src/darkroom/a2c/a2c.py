@@ -332,7 +332,7 @@ def output_gradient(
 
 
 @kernel
-def squared_norms(gradient):  # type: ignore[no-untyped-def]
+def squared_norms(gradient):
     """Return the square of each row's norm, float64 [T], of float32 [T, n].
 
     Equals `(gradient.astype(float) ** 2).sum(axis=1)` up to the order of the sum.
@@ -351,7 +351,7 @@ def squared_norms(gradient):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def adam(parameter, gradient, m, v, clip, step_size, correction, beta1, beta2, epsilon):  # type: ignore[no-untyped-def]
+def adam(parameter, gradient, m, v, clip, step_size, correction, beta1, beta2, epsilon):
     """Make a step of Adam (Kingma & Ba 2015, arXiv 1412.6980) for float32 [T, n] in one pass, in place.
 
     Equals

@@ -143,7 +143,7 @@ class Histories:
 def _mapped(path: Path, mode: Any) -> np.ndarray:
     """Return numpy's memory map of a file."""
     try:
-        return np.load(path, mmap_mode=mode)  # type: ignore[no-any-return]
+        return np.load(path, mmap_mode=mode)
     except ValueError as error:
         raise ValueError(f"{path}: damaged ({error})") from None
 

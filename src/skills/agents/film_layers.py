@@ -175,7 +175,7 @@ class FilmTables:
 
 
 @fused_kernel
-def _modulate(cells, film, match_bias, match, tables):  # type: ignore[no-untyped-def]
+def _modulate(cells, film, match_bias, match, tables):
     """Write `tables`.
 
     Equal to: np.maximum(0, cells * (1 + film[:, None, :C]) + film[:, None, C : 2 * C] + match_bias[match])
@@ -190,7 +190,7 @@ def _modulate(cells, film, match_bias, match, tables):  # type: ignore[no-untype
 
 
 @fused_kernel
-def _modulate_backward(cells, film, tables, match, grad_tables, grad_cells, grad_film, grad_match):  # type: ignore[no-untyped-def]
+def _modulate_backward(cells, film, tables, match, grad_tables, grad_cells, grad_film, grad_match):
     """Add the gradients of `_modulate`'s arguments, from the gradient of `tables`."""
     width = cells.shape[1]
     for m in range(len(match)):
@@ -205,7 +205,7 @@ def _modulate_backward(cells, film, tables, match, grad_tables, grad_cells, grad
 
 
 @kernel
-def _add_rows(into, which, rows):  # type: ignore[no-untyped-def]
+def _add_rows(into, which, rows):
     """Add row i of `rows` to row which[i] of `into`. Equal to: np.add.at(into, which, rows)."""
     for i in range(len(which)):
         for c in range(rows.shape[1]):

@@ -42,7 +42,7 @@ _HALF, _ONE, _ZERO = _f(0.5), _f(1), _f(0)
 
 
 @fused_part
-def tanh(x):  # type: ignore[no-untyped-def]
+def tanh(x):
     """Return tanh of a float32. Equal to: np.tanh(x)."""
     x = _REACH if x > _REACH else x
     x = -_REACH if x < -_REACH else x
@@ -60,13 +60,13 @@ def tanh(x):  # type: ignore[no-untyped-def]
 
 
 @fused_part
-def sigmoid(x):  # type: ignore[no-untyped-def]
+def sigmoid(x):
     """Return the logistic function of a float32. Equal to: 1 / (1 + np.exp(-x))."""
     return _HALF + _HALF * tanh(_HALF * x)
 
 
 @kernel
-def known_locks(images, which, begins, known, lasting, out):  # type: ignore[no-untyped-def]
+def known_locks(images, which, begins, known, lasting, out):
     """Write the colours of locked doors as bit sets: of the doors in view, or of all that the episode has shown.
 
     Equal to, per step: locks = (locks of the step before - doors in view that are not locked) | locked doors in view
@@ -97,7 +97,7 @@ def known_locks(images, which, begins, known, lasting, out):  # type: ignore[no-
 
 
 @part
-def _row(image, i, locks):  # type: ignore[no-untyped-def]
+def _row(image, i, locks):
     """Return the row in `CELLS` of a cell of a view."""
     kind, colour, state = np.int64(image[3 * i]), np.int64(image[3 * i + 1]), image[3 * i + 2]
     if kind == KEY:
@@ -108,7 +108,7 @@ def _row(image, i, locks):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def embed_cells(images, which, rows, locks, tables, out):  # type: ignore[no-untyped-def]
+def embed_cells(images, which, rows, locks, tables, out):
     """Write the embeddings of all cells of the views.
 
     Equal to: tables[rows[:, which, None], cell_rows(images[:, which], locks)].reshape(T, S, 49 * C)
@@ -132,7 +132,7 @@ def embed_cells(images, which, rows, locks, tables, out):  # type: ignore[no-unt
 
 
 @kernel
-def embed_cells_backward(images, which, rows, locks, grad_out, grad_tables):  # type: ignore[no-untyped-def]
+def embed_cells_backward(images, which, rows, locks, grad_out, grad_tables):
     """Add the gradient of `embed_cells`' output, float32 [T, S, 49 C], to the gradient of its tables."""
     width = grad_tables.shape[2]
     for t in range(len(images)):
@@ -149,7 +149,7 @@ def embed_cells_backward(images, which, rows, locks, grad_out, grad_tables):  # 
 
 
 @kernel
-def add_bias_relu(x, directions, rows, which, direction_bias, mission_bias):  # type: ignore[no-untyped-def]
+def add_bias_relu(x, directions, rows, which, direction_bias, mission_bias):
     """Add a bias by direction and a bias by mission to x, float32 [T, S, H], and apply ReLU, in place.
 
     Equal to: x[:] = np.maximum(0, x + direction_bias[directions[:, which]] + mission_bias[rows[:, which]])
@@ -163,7 +163,7 @@ def add_bias_relu(x, directions, rows, which, direction_bias, mission_bias):  # 
 
 
 @kernel
-def bias_relu_backward(x, grad_x, directions, rows, which, grad_direction, grad_mission):  # type: ignore[no-untyped-def]
+def bias_relu_backward(x, grad_x, directions, rows, which, grad_direction, grad_mission):
     """Turn the gradient of `add_bias_relu`'s output into its input's, in place, and add to the biases' gradients."""
     for t in range(x.shape[0]):
         for s in range(x.shape[1]):
@@ -176,7 +176,7 @@ def bias_relu_backward(x, grad_x, directions, rows, which, grad_direction, grad_
 
 
 @fused_kernel
-def gru(gates, recurrent, bias, before, after):  # type: ignore[no-untyped-def]
+def gru(gates, recurrent, bias, before, after):
     """Apply one step of a gated recurrent unit (Cho et al. 2014), in the form of `torch.nn.GRUCell`.
 
     Equal to, with x, h the thirds of `gates` and `recurrent`:
@@ -203,7 +203,7 @@ def gru(gates, recurrent, bias, before, after):  # type: ignore[no-untyped-def]
 
 
 @fused_kernel
-def gru_backward(gates, recurrent, before, grad_after, grad_before):  # type: ignore[no-untyped-def]
+def gru_backward(gates, recurrent, before, grad_after, grad_before):
     """Turn `gates` and `recurrent` into their gradients (of `gru`'s inputs), for one step.
 
     Args:
@@ -230,7 +230,7 @@ def gru_backward(gates, recurrent, before, grad_after, grad_before):  # type: ig
 
 
 @kernel
-def gru_sequence(gates, across, weights, bias, begins, which, before, memory):  # type: ignore[no-untyped-def]
+def gru_sequence(gates, across, weights, bias, begins, which, before, memory):
     """Run a gated recurrent unit through T steps of S sequences, with an empty memory where an episode begins.
 
     Equal to, for t = 0 ... T - 1:
@@ -257,7 +257,7 @@ def gru_sequence(gates, across, weights, bias, begins, which, before, memory):  
 
 
 @kernel
-def gru_sequence_backward(gates, across, weights, begins, which, before, grad_memory):  # type: ignore[no-untyped-def]
+def gru_sequence_backward(gates, across, weights, begins, which, before, grad_memory):
     """Backpropagate through time: `gates` and `across` become their gradients, see `gru_backward`.
 
     Args:
@@ -277,7 +277,7 @@ def gru_sequence_backward(gates, across, weights, begins, which, before, grad_me
 
 
 @kernel
-def reset_memory(hidden, ended):  # type: ignore[no-untyped-def]
+def reset_memory(hidden, ended):
     """Set rows of `hidden`, float32 [S, G], to 0 where an episode has ended, bool [S]. Equal to: hidden[ended] = 0."""
     for s in range(len(hidden)):
         if ended[s]:
@@ -286,7 +286,7 @@ def reset_memory(hidden, ended):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def sample_actions(outputs, uniform, greedy, actions, log_probs):  # type: ignore[no-untyped-def]
+def sample_actions(outputs, uniform, greedy, actions, log_probs):
     """Draw actions from softmax(logits) by inversion, or take the most probable ones.
 
     Equal to: log_p = log_softmax(outputs[:, :A]); action = argmax(log_p) if greedy, else the first a at which
@@ -321,7 +321,7 @@ def sample_actions(outputs, uniform, greedy, actions, log_probs):  # type: ignor
 
 
 @kernel
-def log_probs_and_entropies(outputs, actions, which, log_probs, entropies):  # type: ignore[no-untyped-def]
+def log_probs_and_entropies(outputs, actions, which, log_probs, entropies):
     """Write log pi(a_t | s_t) and the policy's entropy; the logits in `outputs` become log-probabilities.
 
     Equal to: log_p = log_softmax(logits); log_probs = log_p[actions[:, which]];
@@ -354,7 +354,7 @@ def log_probs_and_entropies(outputs, actions, which, log_probs, entropies):  # t
 @kernel
 def log_probs_and_entropies_backward(
     outputs, actions, which, entropies, grad_log_probs, grad_entropy, grad_values
-):  # type: ignore[no-untyped-def]
+):
     """Write the gradient of the loss by logits and value into `outputs`, which hold log-probabilities p_a.
 
     Equal to: d loss / d logit_a = dL/dlog_prob (1[a = a_t] - p_a) - dL/dentropy p_a (log p_a + entropy)

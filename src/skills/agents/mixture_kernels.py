@@ -13,7 +13,7 @@ LEAST = 1e-30  # lower bound of probabilities before a logarithm
 
 
 @part
-def _softmax(logits, out):  # type: ignore[no-untyped-def]
+def _softmax(logits, out):
     """Write softmax(logits[: len(out)])."""
     best = logits[0]
     for i in range(1, len(out)):
@@ -27,14 +27,14 @@ def _softmax(logits, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def softmax(logits, out):  # type: ignore[no-untyped-def]
+def softmax(logits, out):
     """Write probabilities, float32 [N, A], from the first A logits of every row. Equal to: softmax(logits[:, :A])."""
     for n in range(len(out)):
         _softmax(logits[n], out[n])
 
 
 @part
-def _mean(weights, opinions, out):  # type: ignore[no-untyped-def]
+def _mean(weights, opinions, out):
     """Write the weighted mean of probabilities [K, A] to out [A]. Equal to: np.maximum(weights @ opinions, LEAST)."""
     for a in range(len(out)):
         p = 0.0
@@ -44,7 +44,7 @@ def _mean(weights, opinions, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def mix_policies(outputs, opinions, weights, out):  # type: ignore[no-untyped-def]
+def mix_policies(outputs, opinions, weights, out):
     """Mix the experts' policies.
 
     Equal to: g = softmax(gate's logits); log p(a) = log(sum over k of g_k p_k(a)), with the gate's value
@@ -68,7 +68,7 @@ def mix_policies(outputs, opinions, weights, out):  # type: ignore[no-untyped-de
 
 
 @kernel
-def log_probs_and_entropies(outputs, opinions, actions, which, log_probs, entropies):  # type: ignore[no-untyped-def]
+def log_probs_and_entropies(outputs, opinions, actions, which, log_probs, entropies):
     """Write log p(a_t | s_t) and the entropy of the mixture p; the gate's logits become its probabilities g.
 
     Equal to: p = sum over k of g_k p_k; log_probs = log p[actions[:, which]]; entropies = -(p * log p).sum(-1)
@@ -96,7 +96,7 @@ def log_probs_and_entropies(outputs, opinions, actions, which, log_probs, entrop
 @kernel
 def log_probs_and_entropies_backward(
     outputs, opinions, actions, which, grad_log_probs, grad_entropy, grad_values
-):  # type: ignore[no-untyped-def]
+):
     """Write the gradient of the loss by the gate's logits and value into `outputs`, which hold its probabilities g.
 
     Equal to: d log p(a) / d logit_k = g_k (p_k(a) - p(a)) / p(a);
@@ -123,7 +123,7 @@ def log_probs_and_entropies_backward(
 
 
 @kernel
-def distillation_loss(outputs, labels, which, value_coef, statistics):  # type: ignore[no-untyped-def]
+def distillation_loss(outputs, labels, which, value_coef, statistics):
     """Write the statistics of the distillation loss; the student's outputs become the loss's gradient.
 
     Equal to: loss = mean KL(teacher || student) + value_coef * mean (V_student - V_teacher)^2 / 2

@@ -24,7 +24,7 @@ _FILLED = 0.25  # share of a table's places that are used at most
 
 
 @part
-def level_key(cells, info, stride):  # type: ignore[no-untyped-def]
+def level_key(cells, info, stride):
     """Return the key of a level, uint64 above 0; different levels have the same one with a probability of 2^-63.
 
     Args:
@@ -42,7 +42,7 @@ def level_key(cells, info, stride):  # type: ignore[no-untyped-def]
 
 
 @part
-def is_in(table, key):  # type: ignore[no-untyped-def]
+def is_in(table, key):
     """Return whether a table of :func:`table_of` contains a key."""
     if len(table) == 0:
         return False
@@ -57,7 +57,7 @@ def is_in(table, key):  # type: ignore[no-untyped-def]
 
 
 @part
-def _side(cells, stride):  # type: ignore[no-untyped-def]
+def _side(cells, stride):
     """Return the side of the walled square at the top left of a grid."""
     last = 0
     for i in range(len(cells)):
@@ -67,7 +67,7 @@ def _side(cells, stride):  # type: ignore[no-untyped-def]
 
 
 @part
-def _turned_key(cells, info, stride, side, position):  # type: ignore[no-untyped-def]
+def _turned_key(cells, info, stride, side, position):
     """Return :func:`level_key` of a level in a position: mirrored from 4 on, then turned `position % 4` times."""
     x, y, direction = info[AT] % stride - PAD, info[AT] // stride - PAD, info[DIRECTION]
     if position >= 4:
@@ -90,7 +90,7 @@ def _turned_key(cells, info, stride, side, position):  # type: ignore[no-untyped
 
 
 @kernel
-def _keys(cells, info, stride, keys):  # type: ignore[no-untyped-def]
+def _keys(cells, info, stride, keys):
     for n in range(len(info)):
         keys[0, n] = level_key(cells[n], info[n], stride)
         side = _side(cells[n], stride) if len(keys) > 1 else 0
@@ -129,7 +129,7 @@ def table_of(found: Iterable[np.ndarray]) -> np.ndarray:
 
 
 @kernel
-def _fill(table, found):  # type: ignore[no-untyped-def]
+def _fill(table, found):
     for key in found:
         place = np.int64(key >> _1) & (len(table) - 1)
         while table[place] != 0 and table[place] != key:

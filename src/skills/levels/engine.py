@@ -205,7 +205,7 @@ _NOBODY, _NO_ACTIONS = np.zeros(0, bool), np.zeros(0, np.int64)
 
 
 @part
-def _begin(source, seed, cells, inside, info, stride):  # type: ignore[no-untyped-def]
+def _begin(source, seed, cells, inside, info, stride):
     """Begin the level of a seed in one environment."""
     if len(source.table):
         generate(source.table, seed, source.work, cells, inside, info)
@@ -222,7 +222,7 @@ def _begin(source, seed, cells, inside, info, stride):  # type: ignore[no-untype
 
 
 @kernel
-def _run(state, source, stride, chosen, seeds, actions, auto, out):  # type: ignore[no-untyped-def]
+def _run(state, source, stride, chosen, seeds, actions, auto, out):
     """Begin the chosen environments if there are no actions, else step all; one kernel saves compilation."""
     image = out.image.reshape(len(state.info), -1)
     last_image = out.last_image.reshape(len(state.info), -1)

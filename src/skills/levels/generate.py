@@ -91,7 +91,7 @@ def work() -> Work:
 
 
 @part
-def generate(table, seed, work, cells, inside, info):  # type: ignore[no-untyped-def]
+def generate(table, seed, work, cells, inside, info):
     """Generate the level of a seed in one environment.
 
     Args:
@@ -111,7 +111,7 @@ def generate(table, seed, work, cells, inside, info):  # type: ignore[no-untyped
 
 
 @part
-def _attempt(stage, work, cells, info):  # type: ignore[no-untyped-def]
+def _attempt(stage, work, cells, info):
     """Draw a level; return whether it is valid."""
     rng, rects, ways, path = work.rng, work.rects, work.ways, work.path
     rooms = _between(rng, stage[_ROOMS], stage[_ROOMS + 1])
@@ -155,17 +155,17 @@ def _attempt(stage, work, cells, info):  # type: ignore[no-untyped-def]
 
 
 @part
-def _between(rng, low, high):  # type: ignore[no-untyped-def]
+def _between(rng, low, high):
     return low + draw(rng, high - low + 1)
 
 
 @part
-def _colour(cell):  # type: ignore[no-untyped-def]
+def _colour(cell):
     return (np.int64(cell) >> COLOUR_SHIFT) & THREE_BITS
 
 
 @part
-def _choose_ways(stage, rng, rooms, ways, path, length, locks, door):  # type: ignore[no-untyped-def]
+def _choose_ways(stage, rng, rooms, ways, path, length, locks, door):
     """Draw the kinds of the doorways: locked, closed, open, or a gap."""
     for k in range(rooms - 1):
         chance = draw(rng, 100)
@@ -188,7 +188,7 @@ def _choose_ways(stage, rng, rooms, ways, path, length, locks, door):  # type: i
 
 
 @part
-def _hang_doors(rng, rooms, ways, cells, door):  # type: ignore[no-untyped-def]
+def _hang_doors(rng, rooms, ways, cells, door):
     """Put doors of different colours into the doorways."""
     used = 0  # bit set of colours
     for k in range(rooms - 1):
@@ -202,7 +202,7 @@ def _hang_doors(rng, rooms, ways, cells, door):  # type: ignore[no-untyped-def]
 
 
 @part
-def _lay_keys(home, rooms, length, cells, door, work):  # type: ignore[no-untyped-def]
+def _lay_keys(home, rooms, length, cells, door, work):
     """Place every lock's key where it is reachable before the lock is opened; return whether there was a position."""
     ways, tree = work.ways, work.tree
     for i in range(rooms):
@@ -223,7 +223,7 @@ def _lay_keys(home, rooms, length, cells, door, work):  # type: ignore[no-untype
 
 
 @part
-def _lay_target(kind, room, cells, work):  # type: ignore[no-untyped-def]
+def _lay_target(kind, room, cells, work):
     """Place a target other than a door; return its colour, or -1 without a position."""
     place = _free(work.rng, work.rects[room], cells, work.label)
     if place < 0:
@@ -236,7 +236,7 @@ def _lay_target(kind, room, cells, work):  # type: ignore[no-untyped-def]
 
 
 @part
-def _last_door(ways, path, length, cells):  # type: ignore[no-untyped-def]
+def _last_door(ways, path, length, cells):
     """Return the colour of the last locked door before the target; without one, of the last door."""
     last = path[length - 1]
     for i in range(length):
@@ -246,7 +246,7 @@ def _last_door(ways, path, length, cells):  # type: ignore[no-untyped-def]
 
 
 @part
-def _lay_distractors(stage, rooms, cells, kind, colour, work):  # type: ignore[no-untyped-def]
+def _lay_distractors(stage, rooms, cells, kind, colour, work):
     """Place distractors, none of them a second target or a second key of a lock; return whether all had a position."""
     rng = work.rng
     missing = _between(rng, stage[_DISTRACTORS], stage[_DISTRACTORS + 1])
@@ -264,7 +264,7 @@ def _lay_distractors(stage, rooms, cells, kind, colour, work):  # type: ignore[n
 
 
 @part
-def _is_tool(cells, kind, colour):  # type: ignore[no-untyped-def]
+def _is_tool(cells, kind, colour):
     """Return whether an object of this kind and colour is the key of a lock."""
     wanted = KEY | colour << COLOUR_SHIFT | TOOL
     if kind == KEY:
@@ -275,7 +275,7 @@ def _is_tool(cells, kind, colour):  # type: ignore[no-untyped-def]
 
 
 @part
-def _free(rng, rect, cells, label):  # type: ignore[no-untyped-def]
+def _free(rng, rect, cells, label):
     """Return a random empty cell of a room that is not next to a doorway, or -1."""
     for _ in range(TRIES):
         x = rect[0] + draw(rng, rect[2] - rect[0] + 1)
@@ -287,7 +287,7 @@ def _free(rng, rect, cells, label):  # type: ignore[no-untyped-def]
 
 
 @part
-def _set_agent(rng, rect, cells, info):  # type: ignore[no-untyped-def]
+def _set_agent(rng, rect, cells, info):
     """Place the agent facing an empty cell or a wall, as minigrid's `RoomGrid.place_agent` does."""
     for _ in range(TRIES):
         x = rect[0] + draw(rng, rect[2] - rect[0] + 1)
@@ -301,7 +301,7 @@ def _set_agent(rng, rect, cells, info):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _generate_all(table, seeds, work, state):  # type: ignore[no-untyped-def]
+def _generate_all(table, seeds, work, state):
     for n in range(len(seeds)):
         generate(table, seeds[n], work, state.cells[n], state.inside[n], state.info[n])
 
@@ -319,7 +319,7 @@ def levels(stage: str, seeds: np.ndarray) -> Levels:
 
 
 @kernel
-def _following(seed):  # type: ignore[no-untyped-def]
+def _following(seed):
     return following_seed(seed)
 
 

@@ -21,12 +21,12 @@ _MIN_SIDE = 2  # smallest side of a room
 
 
 @part
-def index_of(x, y):  # type: ignore[no-untyped-def]
+def index_of(x, y):
     return (y + PAD) * STRIDE + x + PAD
 
 
 @part
-def build(rng, side, rooms, cells, rects, ways, label):  # type: ignore[no-untyped-def]
+def build(rng, side, rooms, cells, rects, ways, label):
     """Split a square into rooms with one doorway per wall; return whether it was possible."""
     for i in range(len(cells)):
         cells[i] = BORDER
@@ -52,7 +52,7 @@ def build(rng, side, rooms, cells, rects, ways, label):  # type: ignore[no-untyp
 
 
 @part
-def _largest(rects, count):  # type: ignore[no-untyped-def]
+def _largest(rects, count):
     """Return the room with the most cells."""
     largest, largest_area = 0, 0
     for i in range(count):
@@ -63,7 +63,7 @@ def _largest(rects, count):  # type: ignore[no-untyped-def]
 
 
 @part
-def _split(rng, cells, rects, ways, i, k):  # type: ignore[no-untyped-def]
+def _split(rng, cells, rects, ways, i, k):
     """Split room i by a wall across its longer side; the new part is room k. Return whether there was a position."""
     width, height = rects[i, 2] - rects[i, 0] + 1, rects[i, 3] - rects[i, 1] + 1
     upright = width > height or (width == height and draw(rng, 2) == 0)
@@ -90,7 +90,7 @@ def _split(rng, cells, rects, ways, i, k):  # type: ignore[no-untyped-def]
 
 
 @part
-def path_between(home, goal_room, door, rooms, ways, path, tree):  # type: ignore[no-untyped-def]
+def path_between(home, goal_room, door, rooms, ways, path, tree):
     """Write the doorways from room `home` to a room, or up to the doorway `door`, into `path`; return their number.
 
     Rooms and doorways are a tree, so there is one path.
@@ -113,7 +113,7 @@ def path_between(home, goal_room, door, rooms, ways, path, tree):  # type: ignor
 
 
 @part
-def spread(rooms, ways, tree, door):  # type: ignore[no-untyped-def]
+def spread(rooms, ways, tree, door):
     """Add the rooms that are connected by unlocked doorways to those marked as reached."""
     for _ in range(rooms):
         for k in range(rooms - 1):

@@ -54,7 +54,7 @@ _COLOUR_BITS = THREE_BITS << COLOUR_SHIFT
 
 
 @part
-def ahead(direction, stride):  # type: ignore[no-untyped-def]
+def ahead(direction, stride):
     """Return the index difference in a packed grid between neighbours in a direction."""
     if direction == 0:
         return 1
@@ -66,25 +66,25 @@ def ahead(direction, stride):  # type: ignore[no-untyped-def]
 
 
 @part
-def is_open_door(cell):  # type: ignore[no-untyped-def]
+def is_open_door(cell):
     return (cell & (TYPE_MASK | _STATE_BITS)) == DOOR  # OPEN is 0
 
 
 @part
-def passable(cell):  # type: ignore[no-untyped-def]
+def passable(cell):
     """Return whether the agent can stand on the cell."""
     return _GROUND >> (cell & TYPE_MASK) & 1 != 0 or is_open_door(cell)
 
 
 @part
-def opaque(cell):  # type: ignore[no-untyped-def]
+def opaque(cell):
     """Return whether the cell blocks sight: a wall, or a door that is not open."""
     kind = cell & TYPE_MASK
     return kind == WALL or (kind == DOOR and (cell & _STATE_BITS) != 0)
 
 
 @part
-def act(cells, inside, info, stride, action):  # type: ignore[no-untyped-def]
+def act(cells, inside, info, stride, action):
     """Apply an action in one environment (rows of `State`) and return its outcome."""
     at, direction = info[AT], info[DIRECTION]
     front = at + ahead(direction, stride)
@@ -118,7 +118,7 @@ def act(cells, inside, info, stride, action):  # type: ignore[no-untyped-def]
 
 
 @part
-def toggle(cells, inside, hand, front, before):  # type: ignore[no-untyped-def]
+def toggle(cells, inside, hand, front, before):
     """Open or close a door, unlock it with its key, or replace a box by its content."""
     kind = before & TYPE_MASK
     if kind == BOX:
@@ -135,14 +135,14 @@ def toggle(cells, inside, hand, front, before):  # type: ignore[no-untyped-def]
 
 
 @part
-def is_next_to_fixed(cells, at, stride):  # type: ignore[no-untyped-def]
+def is_next_to_fixed(cells, at, stride):
     """Return whether one of the four neighbours of a cell has the mark FIXED."""
     beside = cells[at - 1] | cells[at + 1] | cells[at - stride] | cells[at + stride]
     return beside & FIXED != 0
 
 
 @part
-def verify(cells, info, stride, action, front, before):  # type: ignore[no-untyped-def]
+def verify(cells, info, stride, action, front, before):
     """Return whether an action on the cell `front`, which was `before`, fulfils or fails the mission."""
     verb, strict = info[VERB], info[STRICT] != 0
     if action == DROP and before & CLEAR and np.int64(cells[front]) != before:
@@ -171,7 +171,7 @@ def verify(cells, info, stride, action, front, before):  # type: ignore[no-untyp
 
 
 @part
-def observe(cells, info, stride, sight, image):  # type: ignore[no-untyped-def]
+def observe(cells, info, stride, sight, image):
     """Write the observation of one environment (rows of `State`) in minigrid's encoding.
 
     Args:

@@ -28,7 +28,7 @@ _IN_HAND, _OPENED = np.float32(0.5), np.float32(1)
 
 
 @kernel
-def potentials(cells, info, out):  # type: ignore[no-untyped-def]
+def potentials(cells, info, out):
     """Write F: 1 for every opened lock, and 1/2 if the key of a locked door or the object to move is carried.
 
     Args:

@@ -21,7 +21,7 @@ from skills.levels.codes import (
 
 
 @part
-def solvable(cells, start, stride, doors_stay, queue, visited):  # type: ignore[no-untyped-def]
+def solvable(cells, start, stride, doors_stay, queue, visited):
     """Return whether a flood fill from the agent, which collects keys on its way, reaches the target.
 
     Args:

@@ -107,7 +107,7 @@ def _search() -> Search:
 
 
 @kernel
-def _solve(cells, info, stride, search, drops_any, path):  # type: ignore[no-untyped-def]
+def _solve(cells, info, stride, search, drops_any, path):
     """Write the actions of a shortest solution; return their number, or -1 without one."""
     count, length = _spread(cells, info, stride, search, drops_any, path)
     for i in range(count):  # most searches use little of the table
@@ -116,7 +116,7 @@ def _solve(cells, info, stride, search, drops_any, path):  # type: ignore[no-unt
 
 
 @part
-def _spread(cells, info, stride, search, drops_any, path):  # type: ignore[no-untyped-def]
+def _spread(cells, info, stride, search, drops_any, path):
     """Search; return the number of visited states and the length of the solution."""
     doors, keys = 0, 0
     first = info[AT] | info[DIRECTION] << _AREA_BITS
@@ -149,7 +149,7 @@ def _spread(cells, info, stride, search, drops_any, path):  # type: ignore[no-un
 
 
 @part
-def _add(search, count, state, parent, action):  # type: ignore[no-untyped-def]
+def _add(search, count, state, parent, action):
     """Add a state if it is new; return the number of states."""
     place = (state * 0x1E3779B97F4A7C15 >> 20) & (len(search.table) - 1)
     while search.table[place] >= 0:
@@ -162,7 +162,7 @@ def _add(search, count, state, parent, action):  # type: ignore[no-untyped-def]
 
 
 @part
-def _trace(search, last, action, path):  # type: ignore[no-untyped-def]
+def _trace(search, last, action, path):
     """Write the actions that lead to a state, and one more; return their number."""
     length, at = 1, last
     while search.parents[at] >= 0:
@@ -176,18 +176,18 @@ def _trace(search, last, action, path):  # type: ignore[no-untyped-def]
 
 
 @part
-def _key_at(state, index):  # type: ignore[no-untyped-def]
+def _key_at(state, index):
     return state >> (_KEYS_AT + index * _AREA_BITS) & _CARRIED
 
 
 @part
-def _with_key_at(state, index, at):  # type: ignore[no-untyped-def]
+def _with_key_at(state, index, at):
     shift = _KEYS_AT + index * _AREA_BITS
     return state & ~(_CARRIED << shift) | at << shift
 
 
 @part
-def _door_of(cells, search, doors, key):  # type: ignore[no-untyped-def]
+def _door_of(cells, search, doors, key):
     """Return the number of a key's locked door; -1 if it is unlocked."""
     colour = search.what[key] >> COLOUR_SHIFT & THREE_BITS
     for i in range(doors):
@@ -198,7 +198,7 @@ def _door_of(cells, search, doors, key):  # type: ignore[no-untyped-def]
 
 
 @part
-def _after(cells, info, stride, search, drops_any, doors, keys, now, action):  # type: ignore[no-untyped-def]
+def _after(cells, info, stride, search, drops_any, doors, keys, now, action):
     """Return the state after an action, unchanged for useless actions, and whether it fulfils the mission."""
     at, direction = now & _CARRIED, now >> _AREA_BITS & 3
     carried = -1
@@ -245,7 +245,7 @@ def _after(cells, info, stride, search, drops_any, doors, keys, now, action):  #
 
 
 @part
-def _toggled(cells, info, search, doors, now, carried, door, cell, is_open):  # type: ignore[no-untyped-def]
+def _toggled(cells, info, search, doors, now, carried, door, cell, is_open):
     """Return the same for the action toggle."""
     target = info[VERB] == TGL and cell & TARGET != 0
     if cell & TYPE_MASK == BOX:
@@ -260,7 +260,7 @@ def _toggled(cells, info, search, doors, now, carried, door, cell, is_open):  # 
 
 
 @part
-def _towards(direction, stride):  # type: ignore[no-untyped-def]
+def _towards(direction, stride):
     if direction & 1:
         return stride if direction == 1 else -stride
     return 1 if direction == 0 else -1

@@ -69,14 +69,14 @@ class Bandit:
 
 
 @part
-def _normal(rng):  # type: ignore[no-untyped-def]
+def _normal(rng):
     """Return a standard normal number by Box and Muller's transform of two uniform numbers, the first above 0."""
     radius = np.sqrt(-2 * np.log((draw(rng, _WORD) + 1) / _WORD))
     return radius * np.cos(2 * np.pi * draw(rng, _WORD) / _WORD)
 
 
 @kernel
-def _draw(seeds, replays, rewards, first):  # type: ignore[no-untyped-def]
+def _draw(seeds, replays, rewards, first):
     rng = np.empty(1, np.uint64)
     for n in range(len(seeds)):
         begin(rng, seeds[n])

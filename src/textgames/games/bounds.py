@@ -139,7 +139,7 @@ def sokoban_random(cells: NDArray[np.uint8], turns: int) -> NDArray[np.float64]:
 
 
 @kernel
-def _random_rates(cells, boxes, most, rates):  # type: ignore[no-untyped-def]
+def _random_rates(cells, boxes, most, rates):
     """Compute the probability of every state of a level, action after action."""
     size, turns = cells.shape[1], rates.shape[1]
     table, used = tables(size, boxes, most)

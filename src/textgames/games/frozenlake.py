@@ -113,7 +113,7 @@ def generate(
 
 
 @part
-def moved(cell, action, size):  # type: ignore[no-untyped-def]
+def moved(cell, action, size):
     """Return the cell to which an action, 1 to 4, leads; the same cell at the edge."""
     y, x = cell // size, cell % size
     y += (action == 2) - (action == 4)
@@ -122,19 +122,19 @@ def moved(cell, action, size):  # type: ignore[no-untyped-def]
 
 
 @part
-def slipped(action, slip):  # type: ignore[no-untyped-def]
+def slipped(action, slip):
     """Return the direction of an action on ice: slip 1 keeps it, 0 and 2 turn it to either side."""
     return 1 + (action + slip + 2) % 4
 
 
 @kernel
-def _select_streams(rng, replays):  # type: ignore[no-untyped-def]
+def _select_streams(rng, replays):
     for n in range(len(replays)):
         switch_stream(rng[n], replays[n])
 
 
 @kernel
-def _step(cells, player, rng, actions, which, slippery):  # type: ignore[no-untyped-def]
+def _step(cells, player, rng, actions, which, slippery):
     size = cells.shape[1]
     for n in range(len(which)):
         if actions[n] != NONE:
@@ -144,7 +144,7 @@ def _step(cells, player, rng, actions, which, slippery):  # type: ignore[no-unty
 
 
 @kernel
-def _generate(seeds, frozen, cells, player, rng):  # type: ignore[no-untyped-def]
+def _generate(seeds, frozen, cells, player, rng):
     """Fill the arrays; return whether all maps have a reachable goal."""
     size, area = cells.shape[1], cells.shape[1] ** 2
     reached, stack = np.empty(area, np.bool_), np.empty(area, np.int64)
@@ -165,7 +165,7 @@ def _generate(seeds, frozen, cells, player, rng):  # type: ignore[no-untyped-def
 
 
 @part
-def _reaches(grid, size, start, goal, reached, stack):  # type: ignore[no-untyped-def]
+def _reaches(grid, size, start, goal, reached, stack):
     """Return whether the goal is reachable over cells that are no holes."""
     reached[:] = False
     reached[start], stack[0], count = True, start, 1

@@ -119,13 +119,13 @@ def turned(cells: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uin
 
 
 @part
-def direction(action):  # type: ignore[no-untyped-def]
+def direction(action):
     """Return the change of row and column of an action, 1 to 4."""
     return (action == 2) - (action == 1), (action == 4) - (action == 3)
 
 
 @kernel
-def _step(cells, actions, which, reward, solved, effective):  # type: ignore[no-untyped-def]
+def _step(cells, actions, which, reward, solved, effective):
     size = cells.shape[1]
     for n in range(len(which)):
         grid = cells[which[n]]
@@ -158,7 +158,7 @@ def _step(cells, actions, which, reward, solved, effective):  # type: ignore[no-
 
 
 @kernel
-def _generate(seeds, boxes, depth, cells):  # type: ignore[no-untyped-def]
+def _generate(seeds, boxes, depth, cells):
     """Fill `cells`; return whether all levels were generated."""
     size = cells.shape[1]
     rng = np.empty(1, np.uint64)
@@ -186,7 +186,7 @@ def _generate(seeds, boxes, depth, cells):  # type: ignore[no-untyped-def]
 
 
 @part
-def _dig(rng, grid):  # type: ignore[no-untyped-def]
+def _dig(rng, grid):
     """Fill the grid with walls except along a random walk."""
     size = len(grid)
     grid[:] = WALL
@@ -205,7 +205,7 @@ def _dig(rng, grid):  # type: ignore[no-untyped-def]
 
 
 @part
-def _place(rng, grid, state):  # type: ignore[no-untyped-def]
+def _place(rng, grid, state):
     """Place player and targets on free cells, boxes on the targets; return whether a free cell remains."""
     free = 0
     for cell in grid:
@@ -228,7 +228,7 @@ def _place(rng, grid, state):  # type: ignore[no-untyped-def]
 
 
 @part
-def _pull(grid, size, path, best, table, used):  # type: ignore[no-untyped-def]
+def _pull(grid, size, path, best, table, used):
     """Write the state with the highest score into `best` (player, boxes); return whether its score is above 0.
 
     As in gym-sokoban a state is visited once, whatever the length of the path to it; every step away from a box pulls
@@ -272,7 +272,7 @@ def _pull(grid, size, path, best, table, used):  # type: ignore[no-untyped-def]
 
 
 @part
-def _distance(grid, size, state, targets):  # type: ignore[no-untyped-def]
+def _distance(grid, size, state, targets):
     """Return the sum of the boxes' Manhattan distances from their targets; 0 if a box or the player is on a target."""
     distance = 0
     for k in range(len(targets)):
@@ -284,7 +284,7 @@ def _distance(grid, size, state, targets):  # type: ignore[no-untyped-def]
 
 
 @part
-def _enter(state, table, used, count):  # type: ignore[no-untyped-def]
+def _enter(state, table, used, count):
     """Add a state to a hash table, at slot `used[count]`; return whether it is new."""
     key, last = np.uint64(1 + state[0]), -1
     for _ in range(4, len(state)):
@@ -298,7 +298,7 @@ def _enter(state, table, used, count):  # type: ignore[no-untyped-def]
 
 
 @part
-def tables(size, boxes, most):  # type: ignore[no-untyped-def]
+def tables(size, boxes, most):
     """Return a hash table for at most `most` states of a level, and an array for the slots in use."""
     likely = 4.0 * float((size - 2) ** 2) ** (boxes + 1)
     slots = 1024
@@ -308,14 +308,14 @@ def tables(size, boxes, most):  # type: ignore[no-untyped-def]
 
 
 @part
-def leave(table, used, count):  # type: ignore[no-untyped-def]
+def leave(table, used, count):
     """Empty a table."""
     for slot in used[:count]:
         table[slot] = 0
 
 
 @part
-def enter(key, table, used, count):  # type: ignore[no-untyped-def]
+def enter(key, table, used, count):
     """Add a key, not 0, at slot `used[count]`; return whether it is new."""
     slot = slot_of(key, table)
     if table[slot] == key:
@@ -325,7 +325,7 @@ def enter(key, table, used, count):  # type: ignore[no-untyped-def]
 
 
 @part
-def slot_of(key, table):  # type: ignore[no-untyped-def]
+def slot_of(key, table):
     """Return the slot of a key in a table with open addressing, or the free slot for it."""
     mask = len(table) - 1
     slot = np.int64(key * _MIX >> _32) & mask

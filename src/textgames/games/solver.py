@@ -93,7 +93,7 @@ def most_states(size: int, boxes: int) -> int:
 
 
 @kernel
-def _solve(cells, boxes, most, length, actions):  # type: ignore[no-untyped-def]
+def _solve(cells, boxes, most, length, actions):
     size = cells.shape[1]
     table, used = tables(size, boxes, most)
     states = np.empty((most, 1 + boxes), np.int16)
@@ -125,7 +125,7 @@ def _solve(cells, boxes, most, length, actions):  # type: ignore[no-untyped-def]
 
 
 @part
-def read_state(grid, state):  # type: ignore[no-untyped-def]
+def read_state(grid, state):
     """Write player and boxes of a grid into a state, cells counted by rows, boxes in rising order."""
     box = 1
     for cell in range(len(grid)):
@@ -137,7 +137,7 @@ def read_state(grid, state):  # type: ignore[no-untyped-def]
 
 
 @part
-def key_of(state):  # type: ignore[no-untyped-def]
+def key_of(state):
     """Return a number above 0 that identifies a state of a level."""
     key = np.uint64(1 + state[0])
     for k in range(1, len(state)):
@@ -146,7 +146,7 @@ def key_of(state):  # type: ignore[no-untyped-def]
 
 
 @part
-def solved(grid, state):  # type: ignore[no-untyped-def]
+def solved(grid, state):
     """Return whether all boxes are on targets."""
     on = 0
     for k in range(1, len(state)):
@@ -155,7 +155,7 @@ def solved(grid, state):  # type: ignore[no-untyped-def]
 
 
 @part
-def advance(grid, size, state, action, after):  # type: ignore[no-untyped-def]
+def advance(grid, size, state, action, after):
     """Write the next state after an action; return whether anything moved."""
     down, right = direction(action)
     by = down * size + right
@@ -183,7 +183,7 @@ def advance(grid, size, state, action, after):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _walk(cells, player, rng, slippery, length, actions):  # type: ignore[no-untyped-def]
+def _walk(cells, player, rng, slippery, length, actions):
     """Compute the cells that are reachable at every time: slips depend on time alone."""
     size, area = cells.shape[1], cells.shape[1] ** 2
     previous, by = np.empty((LONGEST + 1, area), np.int64), np.empty((LONGEST + 1, area), np.int64)

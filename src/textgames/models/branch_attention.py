@@ -48,7 +48,7 @@ class Branches(NamedTuple):
     def to(self, device: torch.device) -> Branches:
         """Return them on a device."""
         groups = tuple(tuple(part.to(device) for part in group) for group in self.groups)
-        return Branches(groups, self.outputs.to(device))  # type: ignore[arg-type]
+        return Branches(groups, self.outputs.to(device))
 
 
 class SharedPrefix:

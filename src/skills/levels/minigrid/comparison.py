@@ -190,7 +190,7 @@ def _same(observation: dict, image: np.ndarray, direction: int) -> bool:
     return bool((observation["image"] == image).all()) and observation["direction"] == direction
 
 
-def _events(env, action, faced, before, hand, at) -> Iterator[str]:  # type: ignore[no-untyped-def]
+def _events(env, action, faced, before, hand, at) -> Iterator[str]:
     """Yield the events of an action, according to minigrid's objects."""
     if action == PICKUP and hand is None and env.carrying is not None:
         yield "picked up"
