@@ -44,12 +44,14 @@ class Adam:
         """Change all tensors that have a gradient."""
         stepped = [tensor for tensor in self.tensors if tensor.grad is not None]
         states = [self.state[tensor] for tensor in stepped]
+        means, squares = ([state[name] for state in states] for name in _MOMENTS)
         steps = [state["step"] for state in states]
         add_to_each(steps, 1)
         fused_adam(
             stepped,
-            [tensor.grad for tensor in stepped],
-            *([state[name] for state in states] for name in _MOMENTS),
+            [tensor.grad for tensor in stepped if tensor.grad is not None],
+            means,
+            squares,
             [],
             steps,
             lr=self.lr,

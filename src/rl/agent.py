@@ -100,6 +100,7 @@ class PPOAgent:
     def gradient_step(self, forward: Forward, loss: Loss) -> float:
         """Backpropagate, clip the joint norm of the gradient, step Adam; return the norm before clipping."""
         backward(forward, loss.d_log_probs, loss.d_entropy, loss.d_values, *self._gradients)
+        assert self.weights.grad is not None
         norm = torch.linalg.vector_norm(self.weights.grad).item()
         scale = self.settings.max_grad_norm / (norm + 1e-6)
         if scale < 1:
@@ -109,6 +110,7 @@ class PPOAgent:
 
     def gradients(self) -> dict[str, Tensor]:
         """Return the gradients of the last loss by name."""
+        assert self.weights.grad is not None
         actor = count(self.shape.actor)
         return {"actor": self.weights.grad[:actor], "critic": self.weights.grad[actor:]}
 

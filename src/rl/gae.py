@@ -57,6 +57,7 @@ def gae(
     continues = ~(terminated | truncated)
     next_values = np.where(continues, values[1:], 0.0)
     if time_limit == "bootstrap":
+        assert final_values is not None
         only_time = truncated & ~terminated
         next_values = np.where(only_time, final_values, next_values)
     deltas = rewards + gamma * next_values - values[:-1]

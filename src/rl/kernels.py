@@ -24,11 +24,12 @@ import numba
 from rl.compat.numba import CacheLocator, CompileResultCacheImpl, FunctionCache, set_cache
 
 _PATIENCE = 120.0  # s; the largest kernel compiles in 20 on an idle core
-_OPTIONS = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
-_FUSED = {"fastmath": {"contract"}}  # a product and a sum are rounded together
-part = numba.njit(**_OPTIONS, no_cpython_wrapper=True)
+_OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
+_PART = _OPTIONS | {"no_cpython_wrapper": True}
+_FUSED: dict[str, Any] = {"fastmath": {"contract"}}  # a product and a sum are rounded together
+part = numba.njit(**_PART)
 """Compile a function that only other compiled functions call."""
-fused_part = numba.njit(**_OPTIONS, **_FUSED, no_cpython_wrapper=True)
+fused_part = numba.njit(**_PART, **_FUSED)
 """The same, with fused multiply-add instructions where the processor has them."""
 
 
@@ -139,7 +140,7 @@ class _Locator(CacheLocator):
 
 
 class _Impl(CompileResultCacheImpl):
-    _locator_classes = [_Locator]  # noqa: RUF012
+    _locator_classes: list[Any] = [_Locator]  # noqa: RUF012
 
 
 class _Cache(FunctionCache):

@@ -173,8 +173,8 @@ def compute_advantages(
     Raises:
         NonFiniteError: A value is not finite.
     """
-    values = agent.values(torch.from_numpy(rollout.observations).flatten(0, 1))
-    values = values.view(rollout.observations.shape[:2]).numpy()
+    observations = torch.from_numpy(rollout.observations)
+    values = agent.values(observations.flatten(0, 1)).view(observations.shape[:2]).numpy()
     final_values = None
     if rollout.final_observations is not None:
         final = torch.from_numpy(rollout.final_observations)

@@ -91,7 +91,7 @@ def duration(seconds: float) -> str:
     return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count)
 
 
-def wilson(successes: float, count: int) -> tuple[float, float]:
+def wilson(successes: float, count: float) -> tuple[float, float]:
     """Return the 95 % score interval of a rate (Wilson 1927, JASA 22, 209-212).
 
     Args:

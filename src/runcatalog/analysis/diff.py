@@ -174,9 +174,9 @@ def _facts(record: RunRecord) -> dict[str, str]:
     return facts
 
 
-def _flags(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[dict[str, str]]:
+def _flags(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> tuple[dict[str, str], dict[str, str]]:
     """Return, per side, the text of the flags whose values differ between the sides."""
-    sides: list[dict[str, str]] = [{}, {}]
+    sides: tuple[dict[str, str], dict[str, str]] = ({}, {})
     for name in sorted({name for run in (*a, *b) for name in run.flags} - {"resume"}):
         exact = [
             _distinct(_exact(run.flags[name]) if name in run.flags else _NONE for run in runs)
@@ -292,8 +292,8 @@ def _run_metrics(a: Side, b: Side, metrics: Sequence[str], cells: int | None) ->
     equal, same_last_and_best = 0, []
     for name in _metric_names((a.head, b.head), metrics):
         first, second = (side.head.metrics.get(name) for side in (a, b))
-        last = _difference_cells(first and first.last, second and second.last)
-        best = _difference_cells(first and first.best, second and second.best)
+        last = _difference_cells(first.last if first else None, second.last if second else None)
+        best = _difference_cells(first.best if first else None, second.best if second else None)
         if repr(first) == repr(second):  # repr, since NaN is not equal to itself
             equal += 1
         elif (
@@ -338,8 +338,9 @@ def _objective_rows(a: RunRecord, b: RunRecord, metrics: Sequence[str]) -> list[
 def _difference_cells(a: float | None, b: float | None) -> list[str]:
     """Return the cells "A", "B" and "B − A"."""
     shown = [_NONE if value is None else terminal.number(value) for value in (a, b)]
-    both = a is not None and b is not None and math.isfinite(a) and math.isfinite(b)
-    return [*shown, terminal.signed(b - a) if both else ""]
+    if a is None or b is None or not (math.isfinite(a) and math.isfinite(b)):
+        return [*shown, ""]
+    return [*shown, terminal.signed(b - a)]
 
 
 def _metric_names(runs: Iterable[RunRecord], metrics: Sequence[str]) -> list[str]:
@@ -453,8 +454,8 @@ class _Matched:
         """The difference of the means; None where one side has no value."""
         if not self.first or not self.second:
             return None
-        runs = ([run for run, _ in side] for side in (self.first, self.second))
-        comparison = paired.compare(*runs, self.metric)
+        runs = [[run for run, _ in side] for side in (self.first, self.second)]
+        comparison = paired.compare(runs[0], runs[1], self.metric)
         if isinstance(comparison, Difference):
             return comparison
         first, second = self.values

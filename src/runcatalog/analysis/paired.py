@@ -95,9 +95,8 @@ def _by_seed(runs: Sequence[RunRecord]) -> list[RunRecord]:
 
 
 def _outcomes(run: RunRecord, name: str) -> LevelOutcomes | None:
-    objective = run.objective
-    is_own = objective is not None and name == "objective"
-    return run.outcomes.get(objective["name"] if is_own else name)
+    objective = run.objective if name == "objective" else None
+    return run.outcomes.get(name if objective is None else objective["name"])
 
 
 def _two_runs(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Difference:

@@ -256,8 +256,8 @@ def _of_operation(
     by_run = by_id(reader.runs())
     named = {run for run, s in by_run.items() if s.tags.get("operation") == operation}
     if not named:
-        known = {s.tags.get("operation", "") for s in by_run.values()}
-        hint = suggestion(operation, known) or "; `catalog sync` adds new runs"
+        operations = {s.tags.get("operation", "") for s in by_run.values()}
+        hint = suggestion(operation, operations) or "; `catalog sync` adds new runs"
         raise CatalogError(f"no run of {operation!r}{hint}")
     members = [s for s in by_run.values() if s.run in named or s.batch in named]
     batch_ids = {s.batch for s in by_run.values()}

@@ -79,7 +79,7 @@ def content(run: RunRecord, row: str, column: str) -> Any:
         row: The row's first cell, or its first two or three with spaces between.
         column: The column's title.
     """
-    tables = (run.result or {}).get("table")
+    tables: Any = (run.result or {}).get("table")
     for table in tables if isinstance(tables, list) else [tables]:
         try:
             place = [str(title) for title in table["columns"]].index(column)
@@ -155,7 +155,7 @@ def bounds_of_difference(first: Side, second: Side) -> tuple[float, float] | Non
         if own is None or own_ends is None:
             return None
         sides.append((side.scale * own, side.scale * own_ends[0], side.scale * own_ends[1]))
-    return differences.difference(*sides)
+    return differences.difference(sides[0], sides[1])
 
 
 def difference_by_flag(

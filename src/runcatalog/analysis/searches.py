@@ -41,7 +41,7 @@ def as_searched(batch: RunRecord | None, trial: RunRecord) -> RunRecord:
 
     The two may differ: after a short trial a quantity that is learned early is more informative than a rate of 0.
     """
-    optimised = ((batch.result if batch else None) or {}).get("optimised")
+    optimised: Any = ((batch.result if batch else None) or {}).get("optimised")
     name = optimised.get("name") if isinstance(optimised, dict) else None
     own = trial.objective
     if not name or name not in trial.metrics or (own or {}).get("name") == name:
@@ -131,7 +131,7 @@ class Importance:
 
 def importance_of(batch: RunRecord | None) -> Importance | None:
     """Return the importance in a search's record; None if it is missing or invalid."""
-    stored = ((batch.result if batch else None) or {}).get("importance")
+    stored: Any = ((batch.result if batch else None) or {}).get("importance")
     try:
         r2, trials = values.number(stored["r2"]), int(stored["trials"])
         numbers = {
@@ -142,8 +142,11 @@ def importance_of(batch: RunRecord | None) -> Importance | None:
         return None
     if not numbers or not all(math.isfinite(v) for row in ([r2], *numbers.values()) for v in row):
         return None
-    order = sorted(numbers, key=lambda name: (-numbers[name][0], name))
-    shares = (Share(name, *numbers[name], r2 >= MIN_R2 and numbers[name][1] > 0) for name in order)
+    ranked = sorted(numbers.items(), key=lambda item: (-item[1][0], item[0]))
+    shares = (
+        Share(name, value, low, high, r2 >= MIN_R2 and low > 0)
+        for name, (value, low, high) in ranked
+    )
     return Importance(tuple(shares), r2, trials)
 
 

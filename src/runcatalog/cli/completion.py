@@ -83,7 +83,7 @@ def _flags(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
 
 def _query(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     """Return names of flags and metrics for the last word of a query."""
-    before, _, _ = prefix.rpartition(" ")
+    before = prefix.rpartition(" ")[0]
     flags, metrics = _names(parsed_args)
     start = f"{before} " if before else ""
     return [f"{start}{name}=" for name in sorted(flags | metrics)]

@@ -126,9 +126,10 @@ def forget(options: argparse.Namespace) -> int:
             raise CatalogError(f"{by[:8]} is superseded or retracted itself")
         write_all([marked(r, why, by) for r in records if r.run in chosen], project.records)
         in_mlflow = [run for run in stored if run.run in chosen]
-        store = Store(options.tracking_uri) if in_mlflow else None
-        for run in in_mlflow:
-            store.tag(run.id, mark_tags(marked(run.record, why, by)))
+        if in_mlflow:
+            store = Store(options.tracking_uri)
+            for row in in_mlflow:
+                store.tag(row.id, mark_tags(marked(row.record, why, by)))
     mark = f"superseded by {by[:8]}" if by else "retracted"
     for run in chosen:
         record = known.get(run)  # a batch of trials may have none

@@ -166,8 +166,11 @@ def _table(
         names = [name for name in names if name != dropped]
         table = Table(box=None, padding=(0, len(terminal.GAP), 0, 0), pad_edge=False)
         for name in names:
-            justify = "right" if name in _RIGHT else "left"
-            table.add_column(_line(name), justify=justify, min_width=8 if name == "run" else None)
+            table.add_column(
+                _line(name),
+                justify="right" if name in _RIGHT else "left",
+                min_width=8 if name == "run" else None,
+            )
         for job, row in zip(shown, cells, strict=True):
             style = "red" if job.silent(now) >= STALE else ""
             table.add_row(*(row[name] for name in names), style=style)

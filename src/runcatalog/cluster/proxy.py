@@ -410,7 +410,7 @@ class Proxy:
 
     def _paths_here(self, there: Mapping[str, str]) -> dict[bytes, bytes]:
         """Return this machine's paths for those of a look."""
-        own = {
+        own: dict[str, str | Path] = {
             paths.RUN: self._root,
             paths.HOME: os.environ["GUILD_HOME"],
             paths.PROJECT: self._project,

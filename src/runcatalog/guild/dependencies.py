@@ -14,7 +14,7 @@ from typing import Any
 UNMET = "unmet"  # attribute of a run whose last launch did not start its script: what it needs
 
 
-def change_op(op: ModuleType) -> None:
+def change_op(op: Any) -> None:
     """Let Guild note in a run that it lacks what it requires, until its next launch."""
     resolve = op._resolve_deps
 

@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 VARIABLE = "ENGINE"
@@ -86,7 +85,7 @@ def _settings() -> Any:
     return engines.read(Path(folder) if folder else project_root())
 
 
-def change_op(op: ModuleType) -> None:
+def change_op(op: Any) -> None:
     """Let Guild start a proxy in place of a run's process, where $ENGINE is set."""
     init, start = op.init_run, op._op_start_proc
 

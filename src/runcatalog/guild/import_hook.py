@@ -65,7 +65,7 @@ def _change_op(op: ModuleType) -> None:
     _undo_restarts(op)
 
 
-def _undo_restarts(op: ModuleType) -> None:
+def _undo_restarts(op: Any) -> None:
     """Let a restart that fails before it begins a session of a recorded run leave its attributes as they were.
 
     Guild writes the flags before the script may refuse them, and the exit status after that: the next restart would
@@ -118,7 +118,7 @@ def _change_resolver(resolver: ModuleType) -> None:
     dependencies.change_resolver(resolver)
 
 
-def _change_runs(run: ModuleType) -> None:
+def _change_runs(run: Any) -> None:
     """Let a run's operation be written in one step, and an attribute that is no YAML count as missing.
 
     Guild writes the operation again when a run is restarted, and a process that reads an empty one fails. One damaged
@@ -149,7 +149,7 @@ def _change_runs(run: ModuleType) -> None:
     run.Run.__getitem__ = get_attribute
 
 
-def _skip_damaged(var: ModuleType) -> None:
+def _skip_damaged(var: Any) -> None:
     """Leave out runs whose operation cannot be read, as after a full disk: Guild would list none at all."""
 
     def opref_exists(directory: str) -> bool:
@@ -162,7 +162,7 @@ def _skip_damaged(var: ModuleType) -> None:
     var._opref_exists = opref_exists
 
 
-def _label_trials(batch_util: ModuleType) -> None:
+def _label_trials(batch_util: Any) -> None:
     """Give a trial that waits the label that its operation declares, as when it runs.
 
     Guild looks for the declared label under another key than the one that it writes, and lists all flags instead.
@@ -180,7 +180,7 @@ def _label_trials(batch_util: ModuleType) -> None:
 _NUMBER = r"[-+]?(?i:nan\b|inf(?:inity)?\b|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?)"
 
 
-def _read_all_numbers(summary: ModuleType) -> None:
+def _read_all_numbers(summary: Any) -> None:
     """Let a printed scalar be any number: Guild passes over those with a plus sign, NaN and infinities."""
     summary.ALIASES = [
         (alias, _NUMBER.replace("\\", r"\\") if alias.pattern == r"\\value" else pattern)
@@ -191,7 +191,7 @@ def _read_all_numbers(summary: ModuleType) -> None:
 _ID = re.compile("[0-9a-f]{8,32}")  # the beginning of a run's id
 
 
-def _keep_ids(flag_util: ModuleType) -> None:
+def _keep_ids(flag_util: Any) -> None:
     """Let the beginning of a run's id stay text: Guild reads 12e34567 as infinity, and 01234567 without its zero."""
     fix = flag_util._fix_surprising_number
 

@@ -335,7 +335,7 @@ FIELDS = (
 )
 # Creating, removing or replacing a file changes the time of its folder; the begin or end of a session adds a line to
 # the journal. Guild writes a label in place; a restart, which rewrites other files in place, creates a new lock.
-_PARTS = ("", "/.guild", "/.guild/attrs", "/.guild/attrs/label")
+_PARTS: tuple[str, ...] = ("", "/.guild", "/.guild/attrs", "/.guild/attrs/label")
 _PARTS += ("/journal", "/journal/sessions.jsonl")
 _SETTLED = 2_000_000_000  # ns; a younger file may change again without a change of its time stamp
 
@@ -468,9 +468,9 @@ def batches(runs: Iterable[GuildRun], declared: Iterable[str]) -> list[Batch]:
         if not run.proto_operation and run.id not in linked and run.origin:
             by_origin.setdefault(run.origin, []).append(run)
     for key, members in by_origin.items():
-        batch = by_key.get(key)
-        if batch is not None:
-            batch.trials = sorted({*batch.trials, *(m.id for m in members)})
+        known = by_key.get(key)
+        if known is not None:
+            known.trials = sorted({*known.trials, *(m.id for m in members)})
         elif len(members) > 1:
             noted = next((m.batch_run for m in members if m.batch_run), key)
             by_key[key] = Batch(key, noted, members[0].operation, sorted(m.id for m in members))

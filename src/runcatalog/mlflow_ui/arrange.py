@@ -386,7 +386,7 @@ def figures_of(project: Project, study: str) -> list[tuple[Path, list[str]]]:
     class Ignored(jinja2.ChainableUndefined):
         """What the template names besides figures."""
 
-        def __call__(self, *_: object, **__: object) -> Ignored:
+        def __call__(self, *_: object, **__: object) -> Ignored:  # type: ignore[override]
             return self
 
     folder = project.experiments / study

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -197,7 +197,7 @@ def statistic(name: str, values: Sequence[float]) -> float:
 
     if any(map(math.isnan, values)):
         return math.nan
-    functions = (mean, statistics.median, min, max)
+    functions: tuple[Callable[[Sequence[float]], float], ...] = (mean, statistics.median, min, max)
     return dict(zip(STATISTICS, functions, strict=True))[name](values)
 
 
@@ -256,6 +256,6 @@ def normalised(columns: Sequence[Sequence[object]]) -> list[list[float]]:
                 row.append((value - low) / span)
         else:
             names = sorted({str(v) for v in column})
-            for row, value in zip(rows, column, strict=True):
-                row += [math.sqrt(0.5) if str(value) == name else 0.0 for name in names]
+            for row, given in zip(rows, column, strict=True):
+                row += [math.sqrt(0.5) if str(given) == name else 0.0 for name in names]
     return rows

@@ -368,7 +368,9 @@ def _difference(citation: Citation, minus: tuple[str, tuple[str, ...]], index: _
         sides.append(record_numbers.Side(runs, key, scale))
         means.append(scale * statistics.mean(numbers))
     if citation.by:
-        value, bounds = record_numbers.difference_by_flag(*sides, citation.by, index.by_id)
+        value, bounds = record_numbers.difference_by_flag(
+            sides[0], sides[1], citation.by, index.by_id
+        )
     else:
         value, bounds = means[1] - means[0], record_numbers.bounds_of_difference(*sides)
     by = f" by {citation.by}" if citation.by else ""
@@ -413,11 +415,12 @@ def _disagreement(
     )
     unit = f" {citation.unit}" if citation.unit else ""
     line = f"{citation.where}: {shown}{unit}, but {expected.source} is {given}"
-    if None in values:
+    found = [value for value in values if value is not None]
+    if len(found) < len(values):
         return line, None
     old = float(record_numbers.plain(citation.numbers[0]))
-    scale = min(expected.scales, key=lambda scale: abs(values[0] * scale - old))
-    texts = map(_rewritten, citation.numbers, [value * scale for value in values])
+    scale = min(expected.scales, key=lambda scale: abs(found[0] * scale - old))
+    texts = map(_rewritten, citation.numbers, [value * scale for value in found])
     return line, dict(zip(citation.places, texts, strict=True))
 
 

@@ -328,8 +328,8 @@ def _outcome(data: PageData, record: RunRecord) -> str:
         shown = numbers.count(len(trials), "run")
         grouped = groups.groups(trials)
         if len(grouped) == 1 and grouped[0].value is not None:
-            objective = grouped[0].objectives[0]
-            shown += f", mean {sentences.objective_text(objective, grouped[0].value)}"
+            first = grouped[0].objectives[0]
+            shown += f", mean {sentences.objective_text(first, grouped[0].value)}"
         return shown
     objective = record.objective
     if objective is None:

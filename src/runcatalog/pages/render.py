@@ -91,8 +91,8 @@ class Catalog:
             study: runs_page.runs_pages(self.data, study, names, self._folder)
             for study, names in operations.items()
         }
-        for pages in run_listings.values():
-            self.data.addresses |= pages.addresses
+        for listing in run_listings.values():
+            self.data.addresses |= listing.addresses
         if both := sorted(set(operations) & {f"{study}_runs" for study in operations}):
             raise CatalogError(f"study {both[0]}: its page would have the name of another page")
         templates = {path.parent.name: path for path in self.project.templates()}
@@ -107,8 +107,8 @@ class Catalog:
             listed, pages = self._split(study, content, run_listings[study].path)
             written |= pages
             studies.append(listed)
-        for study in studies:
-            written |= run_listings[study.name].pages
+        for entry in studies:
+            written |= run_listings[entry.name].pages
         front = LOCAL_FILE if self.local else CATALOG_FILE
         written[front] = (
             local_front_page(self.data, studies)

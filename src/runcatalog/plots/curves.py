@@ -32,13 +32,11 @@ _FLAG = re.compile(r"(\S+) ([\d.e-]+)")  # "lr 0.001" in the name of a metric
 
 
 class Drawing(Protocol):
-    """Interface of the generated page's figures.
+    """Interface of the generated page's figures."""
 
-    Attributes:
-        runs: The runs in the figure.
-    """
-
-    runs: Sequence[RunRecord]
+    @property
+    def runs(self) -> Sequence[RunRecord]:
+        """The runs in the figure."""
 
     def svg(self) -> str:
         """Return the figure as SVG."""
@@ -328,12 +326,15 @@ def _named_lines(run: RunRecord, request: Figure) -> list[_Line]:
         steps, middle = map(list, zip(*line, strict=True))
         both = [middle, middle]
         if edges and all(band := [points(edge.get(label)) for edge in edges]):
-            both = [np.interp(steps, *zip(*edge, strict=True)).tolist() for edge in band]
+            both = [
+                np.interp(steps, [s for s, _ in edge], [v for _, v in edge]).tolist()
+                for edge in band
+            ]
         method, _, setting = label.partition(" ")
         if match := _FLAG.fullmatch(setting):
             setting = f"{match[1]}={labels.value(float(match[2]))}"
         axis = [step / per for step in steps]
-        lines.append(_Line(label, method, setting, axis, middle, *both))
+        lines.append(_Line(label, method, setting, axis, middle, both[0], both[1]))
     return lines
 
 

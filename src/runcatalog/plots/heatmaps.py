@@ -57,7 +57,7 @@ class HeatMap:
                     sizes[which].setdefault(labels.value(shown), size)
                     key.append(labels.value(shown))
                 cells.setdefault((key[0], key[1]), []).append(value)
-        columns, rows = (sorted(s, key=lambda word, s=s: s[word]) for s in (sizes["x"], sizes["y"]))
+        columns, rows = (sorted(s, key=s.__getitem__) for s in (sizes["x"], sizes["y"]))
         return columns, rows, cells
 
     def _values(self, run: RunRecord) -> dict[str, float | None]:

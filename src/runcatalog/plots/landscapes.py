@@ -207,7 +207,7 @@ def _draw_pair(
         colours = ScalarMappable(kind(low, high), style.colours(reverse=trials.small_is_good))
         _shade(axis, pair, values, colours)
         for i, value in sorted(values.items()):
-            _mark(axis, x.places[i], y.places[i], trials, i, colours.to_rgba(value))
+            _mark(axis, x.places[i], y.places[i], trials, i, colours.to_rgba(value))  # type: ignore[arg-type]
         bar = page.colorbar(colours, ax=axis)
         bar.outline.set_visible(False)  # type: ignore[operator]
         bar.set_label(label)

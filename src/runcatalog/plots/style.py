@@ -107,7 +107,7 @@ def _figure(size: tuple[float, float], salt: str) -> Iterator[tuple[Figure, io.S
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    changed = {**matplotlib.rcParamsDefault, **_SETTINGS, "svg.hashsalt": salt}
+    changed: dict[Any, Any] = {**matplotlib.rcParamsDefault, **_SETTINGS, "svg.hashsalt": salt}
     with matplotlib.rc_context(changed):
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasSVG(figure)

@@ -213,7 +213,8 @@ def _interval(value: str) -> tuple[float, float] | None:
             end = begin + timedelta(days=1)
         elif match is not None:
             parts = [int(part) for part in match.groups() if part]
-            begin = datetime(*(parts + [1] * (3 - len(parts))), tzinfo=UTC)  # type: ignore[misc]
+            year, month, day, hour, minute, second = parts + [1, 1, 1, 0, 0, 0][len(parts) :]
+            begin = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
             end = _interval_end(begin, len(parts))
         else:
             return None

@@ -16,7 +16,7 @@ import signal
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from runcatalog.record.errors import Killed, RunFailed, UserError
 from runcatalog.record.journal import HIDDEN
@@ -408,7 +408,7 @@ def of_run(directory: str | os.PathLike[str], config_class: type[C]) -> C:
     return config_class(**_flags_of_run(os.fspath(directory), config_class))
 
 
-def _refuse(prog: str, message: str) -> Any:
+def _refuse(prog: str, message: str) -> NoReturn:
     """End the process with a line; a run of Guild that has not begun is marked, since it is none."""
     directory = Path(os.environ.get("RUN_DIR", ""))
     if os.environ.get("RUN_DIR") and not (directory / "journal").exists():
@@ -424,7 +424,7 @@ def note_refusal(directory: Path) -> None:
             (attributes / REFUSED).write_text("true\n")
 
 
-def _fail(prog: str, message: str, code: int) -> Any:
+def _fail(prog: str, message: str, code: int) -> NoReturn:
     sys.stdout.flush()
     print(f"{prog}: {message}", file=sys.stderr)
     raise SystemExit(code)

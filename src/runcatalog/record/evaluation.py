@@ -174,7 +174,7 @@ def independent_games(objectives: Sequence[Mapping[str, Any]]) -> float:
 
 def counted(objective: Mapping[str, Any]) -> int:
     """Return the number of games behind a counted rate; 0 for any other objective."""
-    count = objective.get("count")
+    count: Any = objective.get("count")
     usable = isinstance(count, int) and not isinstance(count, bool) and count >= 1
     rate = objective.get("kind") == "rate"
     return count if rate and usable and 0 <= objective["value"] <= 1 else 0

@@ -176,6 +176,7 @@ class Run:
         """
         now = self._clock.now()
         assert self._metrics is not None
+        assert self._tfevents is not None
         with self._signals.deferred():
             if self._finished:
                 names = ", ".join(map(str, metrics))
@@ -207,6 +208,7 @@ class Run:
         self._progress = {"done": done, "total": total, "unit": unit}
         self._progress_line.show(done, total, unit)
         if time.monotonic() - self._written_progress > 5.0 or done >= total:
+            assert self._tfevents is not None
             # Errors of a full disk are ignored here; the next write of data reports them.
             with self._signals.deferred(), contextlib.suppress(OSError):
                 self._beat()
@@ -554,10 +556,10 @@ class Run:
         project = environment.project_root()
         facts = environment.run_facts(self.config, self.study, self.id, project)
         static = self._hide.value(facts)  # a later sender of the run may not know the secrets
-        given = environment.submitted()
-        if given and given.patch.exists():
-            self.artifact(given.patch)
-        elif static["dirty"] and not given:
+        submitted = environment.submitted()
+        if submitted and submitted.patch.exists():
+            self.artifact(submitted.patch)
+        elif static["dirty"] and not submitted:
             patch.write(project, static["commit"], self.artifact(patch.NAME))
         write_json(path, static)
         return static
@@ -632,7 +634,7 @@ class Run:
         except OSError:
             if end.status == signals.FINISHED:
                 raise
-        if lost := sum(found.count for found in self._damage().values()):
+        if lost := sum(found.lost for found in self._damage().values()):
             extra = {"damaged_lines": lost, **extra}
         metrics = metrics_digest_of(self.directory)
         written = {

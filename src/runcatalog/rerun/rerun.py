@@ -74,7 +74,7 @@ class Repeater:
         repeated = replace(record, result=result.get("result"))
         both = with_intervals([record, repeated], self.project.intervals())
         day = time.strftime("%Y-%m-%d", time.gmtime())
-        return compare(*both, facts, result.get("digest") or {}, day)
+        return compare(both[0], both[1], facts, result.get("digest") or {}, day)
 
     def check(self, record: RunRecord) -> None:
         """Raise CatalogError if a run cannot be repeated, with the reason."""

@@ -409,8 +409,9 @@ def _exact_value(trial: Trial, objective: Objective) -> tuple[str, float]:
 
     Guild's scalar may have a generic name, and its events are rounded to 32 bits.
     """
+    assert trial.value is not None
     own = trials.own_objective(trial.run)
-    value = own.get("value")  # may be text or missing
+    value: Any = own.get("value")  # may be text or missing
     if is_value(value) and math.isclose(value, trial.value, rel_tol=1e-6, abs_tol=1e-30):
         return own["name"], value
     return objective.name, trial.value

@@ -165,7 +165,7 @@ def _end(trial_run: Any) -> str:
     status, reason = GuildRun(trial_run.id, trial_run.dir).end()
     result = read_json(Path(trial_run.dir) / "result.json") or {}
     if result.get("reason"):
-        status, reason = result.get("status"), str(result["reason"])
+        status, reason = result.get("status", ""), str(result["reason"])
     return f"{'was stopped' if status == KILLED else 'failed'}: {terminal.clean(reason)}"
 
 

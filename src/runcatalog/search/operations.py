@@ -89,7 +89,7 @@ def _flags(name: str) -> dict[str, Any]:
         flag: dict[str, Any] = {"description": action.help, "default": action.default}
         if action.choices:
             flag["choices"] = list(action.choices)
-        if action.type is not None:
+        if isinstance(action.type, type):
             flag["type"] = action.type.__name__
         flags[action.option_strings[0].removeprefix("--")] = flag
     return flags

@@ -11,8 +11,8 @@ from runcatalog.text import terminal
 
 def ranked(ended: Sequence[Trial], objective: Objective) -> list[Trial]:
     """Return the trials with a value, the best first."""
-    good = [t for t in ended if t.value is not None]
-    return sorted(good, key=lambda t: objective.to_minimize(t.value))
+    good = [(objective.to_minimize(t.value), t) for t in ended if t.value is not None]
+    return [t for _, t in sorted(good, key=lambda pair: pair[0])]
 
 
 def best_so_far(ended: Sequence[Trial], objective: Objective) -> str:

@@ -57,7 +57,7 @@ class Dimension:
         linear = low + fraction * (high - low)
         return self.rounded(low * (high / low) ** fraction if self.log else linear)
 
-    def fraction(self, value: Value) -> float:
+    def fraction(self, value: Any) -> float:
         """Return the fraction in [0, 1] at which `at` gives `value`; for integers and choices the middle."""
         if self.kind == "choice":
             return (self.choices.index(value) + 0.5) / len(self.choices)
@@ -67,7 +67,7 @@ class Dimension:
             return math.log(value / low) / math.log(high / low)
         return (value - low) / (high - low)
 
-    def rounded(self, value: Value) -> Value:
+    def rounded(self, value: Any) -> Value:
         """Return `value` as passed to a trial: within the bounds, at most six significant digits."""
         if self.kind == "choice":
             return value
@@ -75,7 +75,7 @@ class Dimension:
             return int(min(max(round(float(value)), self.low), self.high))
         return min(max(float(f"{float(value):.{SIGNIFICANT_DIGITS}g}"), self.low), self.high)
 
-    def distance(self, a: Value, b: Value) -> float:
+    def distance(self, a: Any, b: Any) -> float:
         """Return the distance as a fraction of the range; for choices and integers 0 if equal, else 1."""
         if self.kind != "real":
             return float(a != b)

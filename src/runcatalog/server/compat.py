@@ -96,10 +96,10 @@ def tracking_engine() -> sqlalchemy.Engine:
     # mlflow.server.handlers._get_tracking_store, as of MLflow 3.17.2
     from mlflow.server.handlers import _get_tracking_store
 
-    return _get_tracking_store().engine
+    return _get_tracking_store().engine  # type: ignore[attr-defined]
 
 
-def replace_view(app: Flask, path: str, make: Callable[[Callable[[], Response]], Any]) -> None:
+def replace_view(app: Flask, path: str, make: Callable[[Callable[..., Any]], Any]) -> None:
     """Replace the function behind the routes whose path has an end; `make` gets the function of before."""
     for rule in app.url_map.iter_rules():
         if rule.rule.endswith(path):

@@ -123,7 +123,8 @@ class Server:
         return {user["username"]: user for user in self._ask("GET", "users/list")["users"]}
 
     def _experiments(self) -> dict[str, str]:
-        names, token = {}, ""
+        names: dict[str, str] = {}
+        token = ""
         while True:
             asked = {"max_results": _PAGE, "page_token": token, "view_type": "ALL"}
             answer = self._ask("POST", "experiments/search", asked)

@@ -22,7 +22,7 @@ def results(project: Project, records: Sequence[RunRecord]) -> dict[str, Any]:
     operations = project.operations()
     data = PageData(records, operations, project.reported(), project.pending(operations))
     computed = front_page.Results(project, data)
-    studies = project.ordered_studies(computed.measured | computed.declared.findings)
+    studies = project.ordered_studies({*computed.measured, *computed.declared.findings})
     return {
         "headlines": [
             _row(computed, data, measured)

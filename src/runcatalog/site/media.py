@@ -45,7 +45,9 @@ def recorded(home: Path | None, records: Sequence[RunRecord]) -> dict[str, list[
         records: The runs.
     """
     by_run: dict[str, list[Path]] = {}
-    for record in records if home is not None else ():
+    if home is None:
+        return by_run
+    for record in records:
         directory = home / "runs" / record.run
         found = sorted(directory.glob("*")) + sorted(directory.glob("[!.]*/*"))
         files = [path for path in found if _is_shown(path) and inside(directory, path)]

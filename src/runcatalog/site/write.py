@@ -91,12 +91,12 @@ class Site:
             CatalogError: The folder holds something else, or cannot be written.
         """
         check_folder(folder)
-        written = write_text(folder / "index.html", self._page(linked=True))
+        written: int = write_text(folder / "index.html", self._page(linked=True))
         for name in (*STYLES, *SCRIPTS):
             written += write_text(folder / name, (HERE / name).read_text(encoding="utf-8"))
         for license_ in sorted(HERE.glob("vendor/*/LICENSE")):
-            name = license_.relative_to(HERE)
-            written += write_text(folder / name, license_.read_text(encoding="utf-8"))
+            copied = folder / license_.relative_to(HERE)
+            written += write_text(copied, license_.read_text(encoding="utf-8"))
         data, kept, shown = folder / "data", set(), set()
         for record, content in self._run_pages(run_pages.DIGITS):
             files = self._media(record.run)

@@ -132,7 +132,8 @@ class Store(Reader):
             names = {e.experiment_id: e.name for e in self._all_experiments()}
             if not names:
                 return []
-            runs, token = [], None
+            runs: list[Any] = []
+            token = None
             while True:
                 page = client.search_runs(
                     list(names), "", kind, PAGE, ["attributes.start_time ASC"], token
@@ -257,8 +258,8 @@ class Store(Reader):
             room = POINTS - min(len(params), 100) - 1
             for chunk in chunks(params[100:], 100):
                 client.log_batch(run_id, params=chunk)
-            for chunk in chunks(metrics[room:], POINTS):
-                client.log_batch(run_id, metrics=chunk)
+            for point_chunk in chunks(metrics[room:], POINTS):
+                client.log_batch(run_id, metrics=point_chunk)
             # MLflow writes the tags of a request after its points and params.
             complete = [RunTag(DIGEST, digest(record))]
             client.log_batch(run_id, metrics[:room], params[:100], complete)
@@ -343,7 +344,8 @@ class Store(Reader):
         return self._experiments[study]
 
     def _all_experiments(self) -> list[Any]:
-        experiments, token = [], None
+        experiments: list[Any] = []
+        token = None
         while True:
             page = self.client.search_experiments(max_results=1000, page_token=token)
             experiments += page

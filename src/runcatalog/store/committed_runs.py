@@ -6,7 +6,7 @@ Marks of committed records count for the runs in MLflow too: a colleague's `cata
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from operator import index
@@ -113,7 +113,7 @@ def _stored(path: Path) -> StoredRun:
         last = {encode(name): metric.last for name, metric in record.metrics.items()}
         steps = {encode(name): metric.steps[-1] for name, metric in record.metrics.items()}
     id_ = f"{_PREFIX}{record.run}"
-    load = {
+    load: dict[str, Callable[[], Mapping[str, Any]]] = {
         "tags": lambda: tags_of(record),
         "params": lambda: params_of(record),
         "metrics": lambda: last,

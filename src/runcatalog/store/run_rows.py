@@ -133,6 +133,7 @@ class StoredRun:
             "weights": tags.get("digest_weights", ""),
             "metrics": tags.get("digest_metrics", ""),
         }
+        texts: dict[str, Any] = {name: tags.get(name, "") for name in _TEXT_TAGS}
         return RunRecord(
             run=self.run,
             study=tags.get("study") or self.experiment,
@@ -153,7 +154,7 @@ class StoredRun:
             superseded_why=tags.get("superseded_why", ""),
             retracted=tags.get("retracted", ""),
             reproduced=_objects(tags.get("reproduced")),
-            **{name: tags.get(name, "") for name in _TEXT_TAGS},
+            **texts,
         )
 
 

@@ -169,7 +169,7 @@ class Database(Reader):
         steps, numbers = zip(*curve, strict=True)
         if len(set(steps)) < len(steps):
             curve = self._connection.execute(_CURVE, (run_id, key)).fetchall()
-            numbers = [value for _, value in curve]
+            numbers = tuple(value for _, value in curve)
         if None in numbers:
             curve = [(step, math.nan if value is None else value) for step, value in curve]
         return curve

@@ -330,9 +330,7 @@ class NewRunClient:
             self._experiments[name] = experiment
         return self._experiments[name]
 
-    def search_runs(
-        self, experiments: Sequence[str], query: str = "", *args: Any, **more: Any
-    ) -> Any:
+    def search_runs(self, experiments: list[str], query: str = "", *args: Any, **more: Any) -> Any:
         """As the client's method, except that a query for an unknown run_id is not sent."""
         match = _RUN_ID.fullmatch(query)
         if match and not self._tables.mlflow_id(match[1]):

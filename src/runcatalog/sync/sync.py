@@ -165,8 +165,8 @@ class Sync:
                 batch_of |= dict.fromkeys(batch.trials, (batch_id, parent))
         for run in runs:
             if not run.proto_operation:
-                batch = batch_of.get(run.id) or self._known_batch(run.id)
-                self._try(run.id, run.where, functools.partial(self._send_run, run, *batch))
+                batch_ids = batch_of.get(run.id) or self._known_batch(run.id)
+                self._try(run.id, run.where, functools.partial(self._send_run, run, *batch_ids))
 
     def _send_removed(self, home: Path | None, present: set[str], everything: bool) -> None:
         """Send the end of runs that are still running in MLflow but were deleted in Guild."""
@@ -276,6 +276,9 @@ class Sync:
             wall = max(0, max(ends) - started) / 1000
         labels = {m.label for m in members}
         label = batch.run.label if batch.run else ""
+        hardware: dict[str, Any] = {
+            name: str(first.get(name) or "") for name in ("machine", "gpu", "host_cpu")
+        }
         record = RunRecord(
             run=batch_id,
             operation=batch.operation,
@@ -289,7 +292,7 @@ class Sync:
             flags=batch.run.shown_flags if batch.run and batch.run.operation != "+" else {},
             started=started,
             wall_seconds=wall,
-            **{name: str(first.get(name) or "") for name in ("machine", "gpu", "host_cpu")},
+            **hardware,
         )
         if stored is not None:
             record = self._with_removed(record, stored, batch, max(starts, default=0))
@@ -398,7 +401,8 @@ class Sync:
             self._add_hint(record, objective, list(points))
         log = output_path(run.directory)
         # The log is sent only once: a later shell may lack the environment variables with the secrets to hide.
-        new = new or known.id != mlflow_id  # a row with metrics is replaced by a new one
+        # A row with metrics is replaced by a new one.
+        new = new or known is None or known.id != mlflow_id
         if mlflow_id and new and status in (FAILED, KILLED) and inside(run.directory, log):
             tail = run.hide.text(last_lines(log))
             self.store.client.log_text(mlflow_id, f"{tail}\n", "log_tail.txt")
@@ -438,7 +442,7 @@ class Sync:
             self._count_sent(record.run, record.operation, record.status)
             # Replaced by a new row: the experiment of a row cannot be changed, nor can its flags and points; rows from
             # a CSV or from an interrupted write are incomplete.
-            replace_row = stored.tags.get(DIGEST) == INCOMPLETE or stored.record.reported_by
+            replace_row = stored.tags.get(DIGEST) == INCOMPLETE or bool(stored.record.reported_by)
             replace_row = replace_row or bool(record.metrics) or bool(stored.last)
             replace_row = replace_row or params_of(record) != params_of(stored.record)
             if replace_row or stored.record.study != record.study:

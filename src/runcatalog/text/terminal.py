@@ -69,10 +69,12 @@ def table(
     content = [[clean(cell) for cell in row] for row in rows]
     kept = [i for i in range(len(header)) if any(row[i] for row in content)]
     lines = [[header[i] for i in kept], *([row[i] for i in kept] for row in content)]
-    total = math.inf if cells is None else max(_MIN_WIDTH, cells - len(GAP) * (len(kept) - 1))
-    widths = [min(total, max(width(line[i]) for line in lines)) for i in range(len(kept))]
-    while sum(widths) > total and max(widths) > _MIN_WIDTH:
-        widths[max(range(len(kept)), key=lambda i: (widths[i], i))] -= 1
+    widths = [max(width(line[i]) for line in lines) for i in range(len(kept))]
+    if cells is not None:
+        total = max(_MIN_WIDTH, cells - len(GAP) * (len(kept) - 1))
+        widths = [min(total, size) for size in widths]
+        while sum(widths) > total and max(widths) > _MIN_WIDTH:
+            widths[max(range(len(kept)), key=lambda i: (widths[i], i))] -= 1
     padded_lines = []
     for line in lines:
         shown = [cut(cell, size) for cell, size in zip(line, widths, strict=True)]

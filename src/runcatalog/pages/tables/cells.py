@@ -139,8 +139,8 @@ def outcome(data: PageData, setting: Setting, summary: bool = True) -> str:
         parts.append(markdown.escape(sentence, WIDEST))
     elif not sentence and any(m.status == FINISHED and not m.objective for m in members):
         parts.append("finished, with no result")
-    batch = setting.batches[0] if len(setting.batches) == 1 else None
-    parts.append(evaluation_marks.mark(data.opened, batch, members).removeprefix("; "))
+    only_batch = setting.batches[0] if len(setting.batches) == 1 else None
+    parts.append(evaluation_marks.mark(data.opened, only_batch, members).removeprefix("; "))
     if setting.repeated:
         runs = numbers.count(setting.repeated, "older run")
         same = "result, without a seed," if members[0].seed is None else "seed"

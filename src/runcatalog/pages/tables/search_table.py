@@ -29,7 +29,7 @@ def search_table(
         operations: Names, in order.
         fresh: By operation, the one that trains with the best setting and other seeds.
     """
-    columns = (SEARCH, POINT, BEST, FRESH, MATTERS, RANDOM, TRIALS)
+    columns: tuple[str, ...] = (SEARCH, POINT, BEST, FRESH, MATTERS, RANDOM, TRIALS)
     columns += (
         setting_table.OUTCOME,
         setting_table.REPORTED,

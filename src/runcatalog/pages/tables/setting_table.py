@@ -93,7 +93,7 @@ def rows(
         name = short_name(operation, operations)
         single = [m for setting in grouped[operation] for m in setting.members]
         shown = groups.varying(single, lacking=False) if flags is None else flags
-        left_out = shared | usual(grouped[operation], flags) | (hidden or {})
+        left_out = shared | usual(grouped[operation], flags) | dict(hidden or {})
         named = [markdown.escape(name_of(setting)) for setting in grouped[operation]]
         titles = [title or name for title in named]
         new = [
@@ -209,7 +209,7 @@ def setting_cell(
         flag, value = next(iter(flags.items()))
         limit = max(_SHORTEST, room - len(f"{title} {flag} "))
         parts[0] = f"{markdown.escape(flag)} {markdown.escape(values.flag_text(value), limit)}"
-    kept = []
+    kept: list[str] = []
     for part in parts[:_FLAGS]:
         if kept and len(terminal.plain(" ".join([title, *kept, part]))) > room:
             break
@@ -234,7 +234,8 @@ def _label_flags(record: RunRecord) -> tuple[list[str], str]:
     """Return the flags that a label names, as `lr=0.1`, `lr 0.1` or by a text alone, and the rest of the label."""
     texts = {n: values.flag_text(v) for n, v in record.flags.items()}
     by_text = {texts[n]: n for n, v in reversed(record.flags.items()) if isinstance(v, str)}
-    named, rest = [], []
+    named: list[str] = []
+    rest: list[str] = []
     for word in _WORD.findall(groups.label(record)):
         name, equals, _ = word.partition("=")
         value = word.strip("'")  # Guild quotes numbers that are text, and what has spaces

@@ -27,7 +27,7 @@ def details(data: PageData, operations: Sequence[str], folded: bool = True) -> s
         varying = groups.varying(heads, lacking=False)
         hidden = setting_table.usual([Setting(operation, (head,)) for head in heads])
         for head in heads:
-            entry = (head.result or {}).get("table")
+            entry: Any = (head.result or {}).get("table")
             for table_data in entry if isinstance(entry, list) else [entry]:
                 if not _is_table(table_data):
                     continue
@@ -65,8 +65,9 @@ def _is_table(content: Any) -> bool:
     if not isinstance(content, dict):
         return False
     columns, rows = content.get("columns"), content.get("rows")
-    are_lists = isinstance(columns, list) and isinstance(rows, list)
-    return are_lists and bool(columns) and all(isinstance(row, list) for row in rows)
+    if not (isinstance(columns, list) and isinstance(rows, list)):
+        return False
+    return bool(columns) and all(isinstance(row, list) for row in rows)
 
 
 def _widest(shapes: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], tuple[str, ...]]:

@@ -317,8 +317,8 @@ class Publisher:
         ]
         for chunk in chunks(new_params, 100):
             client.log_batch(run.info.run_id, params=chunk)
-        for chunk in chunks(new_tags, 100):
-            client.log_batch(run.info.run_id, tags=chunk)
+        for tag_chunk in chunks(new_tags, 100):
+            client.log_batch(run.info.run_id, tags=tag_chunk)
 
     def _send_points(self, client: MlflowClient, run: Run, state: dict[str, Any]) -> int:
         from mlflow.entities import Metric
@@ -432,10 +432,10 @@ class Publisher:
         for name, (path, read) in reports.items():
             text = read(path) if inside(self.directory, path) else ""
             # Sent only once: a later shell may lack the environment variables with the secrets to hide.
-            stamp = hashlib.sha256(text.encode()).hexdigest()[:16]
-            if text and known.get(name) != stamp:
+            text_stamp = hashlib.sha256(text.encode()).hexdigest()[:16]
+            if text and known.get(name) != text_stamp:
                 client.log_text(run_id, f"{self._hide.text(text)}\n", name)
-                known[name] = stamp
+                known[name] = text_stamp
                 self._keep(state)
 
     def _report_strays(self, state: dict[str, Any]) -> None:

@@ -82,11 +82,13 @@ def _result_text(result: dict[str, Any] | None) -> str:
         return ""
     # Without outcomes, one tag is tried first: runs that fit into it are exported as before.
     tags = _TAGS if "outcomes" in result else 1
-    kept = {name: result[name] for name in ("objective", "evaluation") if name in result}
+    kept: dict[str, Any] = {
+        name: result[name] for name in ("objective", "evaluation") if name in result
+    }
     alone = kept
     if isinstance(objective := kept.get("objective"), dict):
         alone = {**kept, "objective": _without(objective, "also")}
-    attempts = (
+    attempts: tuple[tuple[dict[str, Any], int], ...] = (
         (result, 1),
         (_without(result, "metrics"), tags),
         (_without(result, "metrics", "variant"), tags),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 from runcatalog.record.journal import METRICS, SESSIONS
@@ -42,7 +43,11 @@ def damage_before(path: Path, time_ms: Any) -> Damage:
 def is_session(record: dict[str, Any]) -> bool:
     """Return whether a line of ``sessions.jsonl`` has the fields of a session, of the right types."""
     whole = all(type(record.get(name)) is int for name in ("session", "started", "pid"))
-    optional = {"offset": int, "earlier_seconds": int | float, "pid_started": int | float}
+    optional: dict[str, type | UnionType] = {
+        "offset": int,
+        "earlier_seconds": int | float,
+        "pid_started": int | float,
+    }
     optional |= {"host": str, "boot": str, "pid_namespace": str}
     return whole and all(
         isinstance(record[name], kind) for name, kind in optional.items() if name in record

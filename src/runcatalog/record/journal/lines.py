@@ -36,7 +36,7 @@ class Damage(NamedTuple):
         return bool(self.lines or self.missing)
 
     @property
-    def count(self) -> int:
+    def lost(self) -> int:
         """Number of lines that are lost."""
         return len(self.lines) + self.missing
 

@@ -98,7 +98,7 @@ def _killed_in_log(pid: int, since: float | None) -> bool | None:
 def _cgroup_file() -> Path | None:
     """Return the file with the kernel's kill counter of this process's cgroup (version 2 or 1)."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        groups = {}
+        groups: dict[str, str] = {}
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             groups |= dict.fromkeys(controllers.split(","), path)
@@ -107,15 +107,15 @@ def _cgroup_file() -> Path | None:
             root, mount_point = before.split()[3:5]
             kind, _, options = after.split()[:3]
             if kind == "cgroup2":
-                name, path = "memory.events", groups.get("")
+                name, group = "memory.events", groups.get("")
             elif kind == "cgroup" and "memory" in options.split(","):
-                name, path = "memory.oom_control", groups.get("memory")
+                name, group = "memory.oom_control", groups.get("memory")
             else:
                 continue
-            if path is None:
+            if group is None:
                 continue
             # In a container the path may be relative to the host's root, of which only a part is mounted.
-            relative = path.removeprefix(root) if root != "/" else path
+            relative = group.removeprefix(root) if root != "/" else group
             file = Path(mount_point) / relative.lstrip("/") / name
             if _count(file, "oom_kill") is not None:
                 return file

@@ -96,7 +96,7 @@ def is_disk_full(error: BaseException | None) -> bool:
     return False
 
 
-def cannot_write(target: str, error: Exception) -> str:
+def cannot_write(target: str, error: BaseException) -> str:
     """Return the reason of a run that could not write something."""
     if is_disk_full(error):
         return f"disk full: cannot write {target}"

@@ -68,8 +68,11 @@ def status_of(run_dir: str | os.PathLike[str]) -> Status:
         path = directory / "journal" / SESSIONS
         raise FileNotFoundError(f"{path}: {damage_of(path).text() or 'no run was started here'}")
     result = read_json(directory / "result.json")
-    is_whole = result is not None and result.keys() >= {"status", "reason", "ended"}
-    if is_whole and result.get("session") == session["session"]:
+    if (
+        result is not None
+        and result.keys() >= {"status", "reason", "ended"}
+        and result.get("session") == session["session"]
+    ):
         return Status(result["status"], result["reason"], result["ended"])
     here = _is_this_kernel(session)
     if here and is_alive(session["pid"], session.get("pid_started", -1)):

@@ -80,7 +80,7 @@ def sentence(result: Mapping[str, Any] | None) -> str:
     text = (
         f"{objective_text(objective, value)}{after(objective)}{_own_interval(objective, outcomes)}"
     )
-    others = objective.get("also")
+    others: Any = objective.get("also")
     for other in others if isinstance(others, list) else [others]:
         # The result is written already: a number that is none is left out, as in the catalog's row.
         with contextlib.suppress(TypeError, KeyError, ValueError, OverflowError):
@@ -92,7 +92,7 @@ def sentence(result: Mapping[str, Any] | None) -> str:
 
 def _value(objective: Mapping[str, Any]) -> float | None:
     """Return the objective's value, which is a text in result.json if it is not finite; None without one."""
-    value = objective.get("value")
+    value: Any = objective.get("value")
     is_number = isinstance(value, int | float) or value in ("NaN", "Infinity", "-Infinity")
     return float(value) if is_number else None
 

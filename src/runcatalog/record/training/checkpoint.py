@@ -270,9 +270,12 @@ def _load(path: Path) -> Checkpoint:
     try:
         if _has_torch():
             from safetensors.torch import load_file
+
+            tensors: dict[str, Any] = load_file(path / WEIGHTS)
         else:
-            from safetensors.numpy import load_file
-        tensors = load_file(path / WEIGHTS)
+            from safetensors.numpy import load_file as load_arrays
+
+            tensors = load_arrays(path / WEIGHTS)
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise UserError(f"checkpoint {path}: {WEIGHTS} is damaged ({_short(error)})") from None
     name = _state_name(path)

@@ -61,10 +61,10 @@ def test_zeros_over_many_lines(path, lines):
     path.write_bytes(raw)
     damage = damage_of(path)
     kept = steps(path)
-    assert damage.count == LINES - len(kept) > 20
+    assert damage.lost == LINES - len(kept) > 20
     (number,) = damage.lines
-    assert damage.missing == damage.count - 1
-    assert kept == [*range(1, number), *range(number + damage.count, LINES + 1)]
+    assert damage.missing == damage.lost - 1
+    assert kept == [*range(1, number), *range(number + damage.lost, LINES + 1)]
     total = LINES - damage.missing
     lost = f"1 of {total:,} lines cannot be read ({number}), {damage.missing} lines are missing"
     assert damage.text() == lost
@@ -76,7 +76,7 @@ def test_random_bytes(path, lines):
     path.write_bytes(raw)
     damage = damage_of(path)
     assert damage.lines
-    assert 20 < LINES - len(steps(path)) <= damage.count
+    assert 20 < LINES - len(steps(path)) <= damage.lost
 
 
 def test_a_flipped_digit_is_no_value(path, lines):
