@@ -51,7 +51,7 @@ def install() -> None:
     """Wait for Guild's modules; change those that are loaded at once."""
     if any(isinstance(finder, _Changes) for finder in sys.meta_path):
         return
-    sys.meta_path.insert(0, _Changes())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _Changes())
     for name, change in _CHANGES.items():
         if name in sys.modules:
             change(sys.modules[name])

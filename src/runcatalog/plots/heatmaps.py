@@ -125,7 +125,7 @@ def _draw_cells(page: Page, axis: Axes, content: Any, label: str, rate: bool) ->
     edges = [np.arange(len(names) + 1) - 0.5 for names in (columns, rows)]
     mesh = axis.pcolormesh(*edges, means, norm=norm, cmap=cmap)
     bar = page.colorbar(mesh, ax=axis)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     bar.set_label(label)
     if rate:
         style.percent(bar.ax.yaxis)

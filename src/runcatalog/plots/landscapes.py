@@ -209,7 +209,7 @@ def _draw_pair(
         for i, value in sorted(values.items()):
             _mark(axis, x.places[i], y.places[i], trials, i, colours.to_rgba(value))  # type: ignore[arg-type]
         bar = page.colorbar(colours, ax=axis)
-        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar.outline.set_visible(False)
         bar.set_label(label)
         if rate:
             style.percent(bar.ax.yaxis)

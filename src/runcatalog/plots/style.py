@@ -241,7 +241,7 @@ def heat_map(figure: Figure, rates: np.ndarray, digits: int = 0) -> Axes:
     across, down = (np.arange(count + 1) - 0.5 for count in rates.shape[::-1])
     mesh = axes.pcolormesh(across, down, 100 * rates, vmin=0, vmax=100, cmap=shades)
     bar = figure.colorbar(mesh, ax=axes, label="success [%]")
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     for (i, j), rate in np.ndenumerate(rates):
         if not np.isnan(rate):
             number_in_cell(axes, j, i, f"{100 * rate:.{digits}f}", shades(rate))

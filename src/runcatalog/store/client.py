@@ -361,9 +361,7 @@ class Store(Reader):
         if any(rows is None for rows in queries):
             return None
         return (
-            (*row[:4], math.nan if row[5] else row[4])  # type: ignore[misc]
-            for rows in queries
-            for row in rows or ()
+            (*row[:4], math.nan if row[5] else row[4]) for rows in queries for row in rows or ()
         )
 
     def _served_points(self, run_ids: Sequence[str]) -> Iterator[tuple[str, str, int, int, float]]:

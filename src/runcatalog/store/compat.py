@@ -80,7 +80,7 @@ def _rows(store: Any, run_ids: Sequence[str]) -> Iterator[Row]:
     with store.ManagedSessionMaker() as session:  # as of MLflow 3.17.2
         query = session.query(M.run_uuid, M.key, M.timestamp, M.step, M.value, M.is_nan)
         for row in query.filter(M.run_uuid.in_(run_ids)):
-            yield tuple(row)  # type: ignore[misc]
+            yield tuple(row)
 
 
 def checked_batch(
