@@ -27,9 +27,10 @@ test: .venv/.set-up ## run all tests, the longest files first, or those of TESTS
 	@tools/setup-browser
 	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(TESTS)
 
-lint: .venv/.set-up ## ruff, the import contracts, the append-only records, the declared dependencies
+lint: .venv/.set-up ## ruff, the types, the import contracts, the append-only records, the declared dependencies
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
 	@$(BIN)/lint-imports --cache-dir .cache/import-linter
 	@$(BIN)/catalog check --records
 	@$(BIN)/deptry src tests tests/helpers tools benchmarks
