@@ -262,6 +262,7 @@ class Run:
         with self._signals.deferred():
             self._check_ownership()
             assert self._metrics is not None
+            assert self._tfevents is not None
             try:
                 self._metrics.sync()
                 self._tfevents.flush()
