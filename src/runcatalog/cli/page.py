@@ -185,7 +185,7 @@ def add(commands: Commands) -> None:
         "record that it cites (`79.6 %<!-- =success; run: 3bf9dfdd -->`), and exit with 1. Records are append-only: "
         "one that was committed once and is missing now, or has other numbers, is an error too. MLflow is not needed.",
         "catalog check               in a commit hook or in CI\n"
-        "catalog check --fix         after new records: write the cited numbers anew; then read their sentences again\n"
+        "catalog check --fix         after new records; then read the sentences with new numbers\n"
         "catalog check --records     only the records, against git's history",
     )
     what = sub.add_mutually_exclusive_group()

@@ -208,10 +208,10 @@ class Run:
         self._progress = {"done": done, "total": total, "unit": unit}
         self._progress_line.show(done, total, unit)
         if time.monotonic() - self._written_progress > 5.0 or done >= total:
-            assert self._tfevents is not None
             # Errors of a full disk are ignored here; the next write of data reports them.
             with self._signals.deferred(), contextlib.suppress(OSError):
                 self._beat()
+                assert self._tfevents is not None
                 self._tfevents.flush()
 
     def event(self, text: str) -> None:
