@@ -21,7 +21,7 @@ def is_finite(value: object) -> TypeGuard[float]:
     return is_number(value) and math.isfinite(value)
 
 
-def is_int64(value: object) -> bool:
+def is_int64(value: object) -> TypeGuard[int]:
     """Return whether a value is an integer that a database takes."""
     return type(value) is int and -_INT64 <= value < _INT64
 

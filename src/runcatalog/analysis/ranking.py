@@ -6,7 +6,7 @@ import json
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -502,10 +502,6 @@ def _counts(ranking: Ranking) -> str:
     return ", ".join(parts)
 
 
-def _scored(groups: Sequence[RankedGroup]) -> Iterator[tuple[dict[str, Any], RunRecord]]:
-    return (each for group in groups for each in group.scored)
-
-
 def _again(runs: Sequence[RunRecord]) -> str:
     return "the same" if all(run.seed is None for run in runs) else "the same seed"
 
@@ -534,9 +530,8 @@ def _notes(ranking: Ranking) -> list[str]:
         lines.append(
             "a single seed per setting: no interval over seeds, and the order may be chance"
         )
-    if ranking.measure.kind == "objective" and any(
-        run.split == "test" for _, run in _scored(groups)
-    ):
+    are_test_results = (run.split == "test" for group in groups for _, run in group.scored)
+    if ranking.measure.kind == "objective" and any(are_test_results):
         lines.append("measured on a test set, which a choice between settings uses up")
     for group in ranking.empty[:5]:
         where = sentences.point_text(group.point, list(group.point), named=True) or "all"

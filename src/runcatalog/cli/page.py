@@ -88,10 +88,14 @@ def check(options: argparse.Namespace) -> int:
     differences, agrees = [], "no record was removed or changed"
     if not options.records:
         records = committed_records(project)
+        differences += difference(project, records)
         if options.fix:
-            for line in cited_numbers.fix(project, records):
+            written, wrong = cited_numbers.fix(project, records)
+            for line in written:
                 print(f"written anew: {line}")
-        differences += difference(project, records) + cited_numbers.problems(project, records)
+        else:
+            wrong = cited_numbers.problems(project, records)
+        differences += wrong
         differences += marks.problems(records)
         wrong, note = missing_commits.problems(project, records)
         differences += wrong

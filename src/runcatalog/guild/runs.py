@@ -19,6 +19,7 @@ from typing import Any
 from runcatalog.guild import file_stamps
 from runcatalog.guild.dependencies import UNMET
 from runcatalog.model.errors import CatalogError
+from runcatalog.numbers import is_int64
 from runcatalog.record.config import REFUSED
 from runcatalog.record.journal.files import read_json
 from runcatalog.record.lifecycle.process import is_alive_since
@@ -537,7 +538,7 @@ def _text(path: Path) -> str:
 
 def _is_time(value: Any) -> bool:
     """Return whether a value is microseconds since the epoch."""
-    return type(value) is int and 0 <= value < 1 << 63
+    return is_int64(value) and value >= 0
 
 
 def _is_alive(directory: Path) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 
 from runcatalog.model import values
 from runcatalog.model.errors import CatalogError
+from runcatalog.numbers import is_int64
 from runcatalog.record.evaluation import EvaluationSet, LevelOutcomes, declared, outcomes_of
 
 CURVE_POINTS = 100
@@ -93,8 +94,8 @@ def _plain(steps: Sequence[Any], numbers: Sequence[Any]) -> bool:
         set(map(type, steps)) == {int}
         and set(map(type, numbers)) == {float}
         and all(map(lt, steps, steps[1:]))
-        and _is_step(steps[0])
-        and _is_step(steps[-1])
+        and is_int64(steps[0])
+        and is_int64(steps[-1])
         and math.isfinite(sum(numbers))
         and max(numbers) < values.HUGE
         and min(numbers) > -values.HUGE
@@ -430,13 +431,9 @@ def from_json(content: Any, where: str = "record") -> RunRecord:
         raise CatalogError(f"{where}: {error}") from None
 
 
-def _is_step(step: int) -> bool:
-    return -(1 << 63) <= step < 1 << 63
-
-
 def _step(value: Any) -> int:
     step = int(value)
-    if not _is_step(step):
+    if not is_int64(step):
         raise ValueError("a step exceeds 64 bits")
     return step
 

@@ -120,7 +120,7 @@ def problems(project: Project, records: Sequence[RunRecord]) -> list[str]:
     return [difference.line for difference in _differences(project, records)]
 
 
-def fix(project: Project, records: Sequence[RunRecord]) -> list[str]:
+def fix(project: Project, records: Sequence[RunRecord]) -> tuple[list[str], list[str]]:
     """Write the numbers of the records into the pages, with as many decimals as those they replace.
 
     Args:
@@ -128,17 +128,19 @@ def fix(project: Project, records: Sequence[RunRecord]) -> list[str]:
         records: The committed records.
 
     Returns:
-        A line per number that was written.
+        A line per number that was written, and a line per number that still differs.
 
     Raises:
         CatalogError: A page with such a number is not UTF-8, or cannot be written.
     """
     new: dict[Path, dict[tuple[int, int], str]] = {}
-    lines = []
+    written, left = [], []
     for difference in _differences(project, records):
-        if difference.new is not None:
+        if difference.new is None:
+            left.append(difference.line)
+        else:
             new.setdefault(difference.page, {}).update(difference.new)
-            lines.append(difference.line)
+            written.append(difference.line)
     for page, numbers in new.items():
         try:
             text = page.read_bytes().decode()
@@ -147,7 +149,7 @@ def fix(project: Project, records: Sequence[RunRecord]) -> list[str]:
         for (start, end), number in sorted(numbers.items(), reverse=True):
             text = text[:start] + number + text[end:]
         write_text(page, text)
-    return lines
+    return written, left
 
 
 def _differences(project: Project, records: Sequence[RunRecord]) -> Iterator[_Difference]:
@@ -219,11 +221,11 @@ def citations(text: str, where: str) -> Iterator[Citation | str]:
             continue
         statistic = None if headline or difference else _STATISTIC.match(source["key"])
         grouping = statistic or difference
-        groups = ("value", "low", "high") if number["low"] else ("value",)
+        parts = ("value", "low", "high") if number["low"] else ("value",)
         yield Citation(
             place,
-            tuple(number[group] for group in groups),
-            tuple(number.span(group) for group in groups),
+            tuple(number[part] for part in parts),
+            tuple(number.span(part) for part in parts),
             (number["unit"] or number["unit_after"]).strip(),
             statistic["name"] if statistic else "",
             (statistic["key"] if statistic else source["key"]).strip(),

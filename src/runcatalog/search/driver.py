@@ -213,7 +213,7 @@ class _Search:
         """Create the Guild run of the next trial and print what it tries; None if every point has been tried."""
         objective = self._objective
         history = [*self._prior, *trials.observations(known, objective)]
-        number = len(known) + _deleted(known) + 1
+        number = known[-1].number + 1 if known else 1
         pending = [t.point for t in known if t.state == "pending"]
         proposal = propose(self._dimensions, history, number - 1, self._settings, pending)
         if proposal is None:

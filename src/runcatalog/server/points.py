@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
+from runcatalog.numbers import is_int64
 from runcatalog.server import compat
 from runcatalog.store.compat import LARGEST, check_metrics
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from flask import Response
 
 _BYTES, _POINTS = 1_000_000, 1000  # MLflow's limits of a request
-_INT64 = 1 << 63
 _FIELDS = ({"key", "value", "timestamp"}, {"key", "value", "timestamp", "step"})
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _ROWS = (
@@ -99,9 +99,9 @@ def _row(point: Any) -> Row | None:
     step = point.get("step", 0)
     if type(value) is str:
         value = _WORDS.get(value)
-    if type(key) is not str or type(value) not in (float, int) or type(time) is not int:
+    if type(key) is not str or type(value) not in (float, int):
         return None
-    if type(step) is not int or not (0 <= time < _INT64 and -_INT64 <= step < _INT64):
+    if not (is_int64(time) and time >= 0 and is_int64(step)):
         return None
     if value != value:
         return key, 0.0, time, step, True

@@ -126,7 +126,8 @@ def _settings(records: Sequence[RunRecord]) -> dict[str, Any]:
     parts: dict[tuple[str, bool], list[RunRecord]] = {}
     for record in records:
         parts.setdefault((record.operation, record.run in counting), []).append(record)
-    numbers, alike = [0] * len(records), dict[tuple[int, str], list[int]]()
+    numbers = [0] * len(records)
+    alike: dict[tuple[int, str], list[int]] = {}
     settings = (setting for part in parts.values() for setting in groups.by_setting(part, known))
     for number, setting in enumerate(settings):
         for run, key in groups.repetitions(setting, known).items():

@@ -30,14 +30,15 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
         ValueError: The content is longer than :func:`read_json` reads.
     """
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    if (size := len(text.encode("utf-8", "backslashreplace"))) > MAX_BYTES:
-        raise ValueError(f"{path.name}: {size:,} bytes; at most {MAX_BYTES:,} are read")
+    # What Python has in place of such bytes becomes an escape of JSON.
+    content = text.encode("utf-8", "backslashreplace")
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"{path.name}: {len(content):,} bytes; at most {MAX_BYTES:,} are read")
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
-        # What Python has in place of such bytes becomes an escape of JSON.
-        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+        with os.fdopen(handle, "wb") as file:
             os.fchmod(file.fileno(), 0o644)
-            file.write(text)
+            file.write(content)
             file.flush()
             if durable:
                 os.fsync(file.fileno())
