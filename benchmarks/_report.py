@@ -9,6 +9,7 @@ import json
 import math
 import os
 import statistics
+import string
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -249,19 +250,32 @@ def report_part(
 
 def render() -> str:
     """Write ``README.md`` from all result files, and return it."""
-    parts = [
-        "# Benchmarks\n\nThe project and its peers in alternating turns; medians of the turns. This page is "
-        "rendered by `python benchmarks/render.py` from `results/`; `make bench` measures again. "
-        f"A benchmark starts only at a load average of at most {LOAD_LIMIT}; `--force` also measures above it, "
-        "without recording. Rows with a higher load are older than this limit, or no times (`search`).\n"
-    ]
-    for path in sorted(RESULTS.glob("*.json")):
-        rows = json.loads(path.read_text(encoding="utf-8"))
-        command = f"`python benchmarks/{path.stem}.py`"
-        parts.append(f"\n## {path.stem}\n\n{_about(path.stem)}\n\n{command}\n\n{_table(rows)}")
-    text = "".join(parts)
+    text = page()
     (FOLDER / "README.md").write_text(text, encoding="utf-8")
     return text
+
+
+def page() -> str:
+    """Return the page of all result files."""
+    results = {
+        path.stem: json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(RESULTS.glob("*.json"))
+    }
+    machines = list(dict.fromkeys(_machine(row) for rows in results.values() for row in rows))
+    names = dict(zip(machines, string.ascii_uppercase, strict=False))
+    parts = [
+        "# Benchmarks\n\nThe project and its peers in alternating turns; medians of the turns, and of a ratio its 95 % "
+        "bootstrap interval. This page is "
+        "rendered by `python benchmarks/render.py` from `results/`; `make bench` measures again. "
+        f"A benchmark starts only at a load average of at most {LOAD_LIMIT}; `--force` also measures above it, "
+        "without recording. Rows with a higher load are older than this limit, or no times (`search`).\n\n"
+        f"Machines: {'; '.join(f'{name} {machine}' for machine, name in names.items())}.\n",
+        _summary(results),
+    ]
+    for name, rows in results.items():
+        command = f"`python benchmarks/{name}.py`"
+        parts.append(f"\n## {name}\n\n{_about(name)}\n\n{command}\n\n{_table(rows, names)}")
+    return "".join(parts)
 
 
 def _about(name: str) -> str:
@@ -270,13 +284,39 @@ def _about(name: str) -> str:
     return ast.get_docstring(ast.parse(source)) or ""
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
+def _machine(result: dict[str, Any]) -> str:
+    return f"{result['cpu']}, {result['cores']} cores"
+
+
+def _summary(results: Mapping[str, list[dict[str, Any]]]) -> str:
+    """Return how many targets are reached, and a table of those that are missed."""
+    aims = [
+        (name, row) for name, rows in results.items() for row in rows if row["target"] is not None
+    ]
+    missed = [(name, row) for name, row in aims if not row["met"]]
+    lines = [
+        f"\n**{len(aims) - len(missed)} of {len(aims)} targets are reached.**"
+        + (" Missed:" if missed else ""),
+        *(
+            ["", "| benchmark | what | peer | ratio | target |", "|---|---|---|---|---|"]
+            if missed
+            else []
+        ),
+        *(
+            f"| [{name}](#{name}) | {row['what']} | {row['peer_name']} | {_ratio(row)} | {_aim(row)} |"
+            for name, row in missed
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _table(rows: list[dict[str, Any]], machines: Mapping[str, str]) -> str:
     lines = [
         "| what | ours | peer | unit | ratio | target | measured on |",
         "|------|------|------|------|-------|--------|-------------|",
     ]
     for result in rows:
-        place = [result["cpu"], f"{result['cores']} cores"]
+        place = [machines[_machine(result)]]
         place += [f"load {result['load']:.1f}"] if "load" in result else []
         place += [result["date"], f"`{result['commit'] or '-'}`"]
         peer = f"{number(result['peer'])} ({result['peer_name']})"
@@ -297,8 +337,11 @@ def line(result: dict[str, Any]) -> str:
 def _target(result: dict[str, Any]) -> str:
     if result.get("target") is None:
         return "-"
-    missed = "" if result.get("met", True) else ", **missed**"
-    return f"{result.get('target_is', 'at least')} {result['target']:g}{missed}"
+    return _aim(result) + ("" if result["met"] else ", **missed**")
+
+
+def _aim(result: dict[str, Any]) -> str:
+    return f"{result['target_is']} {result['target']:g}"
 
 
 def _ratio(result: dict[str, Any]) -> str:

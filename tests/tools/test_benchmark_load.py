@@ -1,4 +1,4 @@
-"""Benchmarks start only on an idle machine; forced results are printed and not recorded."""
+"""Benchmarks start only on an idle machine; forced results are printed and not recorded. Their page."""
 
 import importlib.util
 import json
@@ -98,3 +98,23 @@ def test_a_single_measurement_has_no_interval(report):
     assert "ratio 2.00, target" in report.line(row)
     several = report.row("speed", [2.0, 3.0], [1.0, 1.0], peer_name="peer", unit="m/s", target=1.5)
     assert several["interval"] == (2, 3)
+
+
+def test_the_page_counts_the_targets_and_lists_the_missed_ones(report):
+    rows = [
+        report.row(what, [ours], [1.0], peer_name="peer", unit="m/s", target=1.5)
+        for what, ours in {"fast": 2.0, "slow": 1.0}.items()
+    ]
+    rows.append(report.row("aimless", [1.0], [1.0], peer_name="peer", unit="m/s", target=None))
+    report.report("speed", rows, dry_run=False)
+    page = (report.FOLDER / "README.md").read_text()
+    assert "**1 of 2 targets are reached.** Missed:" in page
+    assert [line for line in page.splitlines() if line.startswith("| [speed]")] == [
+        "| [speed](#speed) | slow | peer | 1.0000 | at least 1.5 |"
+    ]
+
+
+def test_the_committed_page_is_that_of_the_committed_results(report, monkeypatch):
+    monkeypatch.setattr(report, "FOLDER", PATH.parent)
+    monkeypatch.setattr(report, "RESULTS", PATH.parent / "results")
+    assert (PATH.parent / "README.md").read_text() == report.page()
