@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,31 +54,45 @@ class Config(DoorConfig):
 def main(config: Config) -> dict[str, Any]:
     """Train, evaluate on the 100 test worlds, and return the content of `result.json`."""
     from door.training.summary import finish
-    from door.training.trainer import Trainer, ppo_settings
-    from rl import ppo
+    from door.training.trainer import Trainer
+    from rl.agent import PPOAgent
 
     with record.start(config, study="door") as run, Trainer(run, config) as trainer:
         tuned_flags.note(run, config.tuned_from())
-        agent = make_agent(config, trainer)
-        settings = ppo_settings(config, config.value_loss)
-        trainer.start(agent)
-        for update in trainer.updates():
-            trainer.schedule_lr(agent)
-            rollout, rewards = trainer.collect(agent)
-            batch = ppo.compute_advantages(agent, rollout, rewards, settings)
-            shuffling = run.seeds.generator("minibatches", update)
-            statistics = ppo.update(agent, batch, settings, shuffling)
-            agent.normaliser.update(rollout.raw_observations[:-1])
-            trainer.log(rollout, statistics)
-            trainer.validate_if_due(agent)
-            trainer.checkpoint_if_due(agent)
+        agent = make_agent(config, trainer, PPOAgent)
+        train(config, trainer, agent)
         return finish(trainer, agent, "PPO fine-tuning" if config.pretrained else "PPO")
 
 
-def make_agent(config: Config, trainer: Trainer) -> PPOAgent:
-    """Return a new agent, or the pretrained one with a new optimiser."""
+def train(config: Config, trainer: Trainer, agent: PPOAgent) -> None:
+    """Train the agent from the run's newest checkpoint, or from its first update, to the end."""
+    from door.training.trainer import ppo_settings
+    from rl import ppo
+
+    settings = ppo_settings(config, config.value_loss)
+    trainer.start(agent)
+    for update in trainer.updates():
+        trainer.schedule_lr(agent)
+        rollout, rewards = trainer.collect(agent)
+        batch = ppo.compute_advantages(agent, rollout, rewards, settings)
+        shuffling = trainer.run.seeds.generator("minibatches", update)
+        statistics = ppo.update(agent, batch, settings, shuffling)
+        agent.normaliser.update(rollout.raw_observations[:-1])
+        trainer.log(rollout, statistics)
+        trainer.validate_if_due(agent)
+        trainer.checkpoint_if_due(agent)
+
+
+def make_agent(config: Config, trainer: Trainer, kind: Callable[..., PPOAgent]) -> PPOAgent:
+    """Return a new agent, or the pretrained one with a new optimiser.
+
+    Args:
+        config: Flags.
+        trainer: Of the run.
+        kind: `PPOAgent`, or a function with its arguments.
+    """
     from door.training.trainer import ADAM_EPS
-    from rl.agent import AgentSettings, PPOAgent
+    from rl.agent import AgentSettings
 
     settings = AgentSettings(
         lr=config.lr,
@@ -87,7 +102,7 @@ def make_agent(config: Config, trainer: Trainer) -> PPOAgent:
         mean_gain=config.mean_gain,
         log_std=config.log_std,
     )
-    agent = PPOAgent(trainer.shape, settings, trainer.run.seeds.torch("weights"))
+    agent = kind(trainer.shape, settings, trainer.run.seeds.torch("weights"))
     agent.normaliser.enabled = config.normalise_obs
     if trainer.load_pretrained(agent) and agent.normaliser.enabled != config.normalise_obs:
         had = "yes" if agent.normaliser.enabled else "no"

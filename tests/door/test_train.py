@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from door import determinism, train_hnppo, train_ppo
+from door import determinism, train_hnppo, train_multitask, train_ppo
 from door.continual import steps
 from door.env.scripted import ScriptedHook
 from door.training import evaluation, snapshots, summary, trainer
@@ -33,7 +33,7 @@ SMALL = {
     "num_envs": 8, "num_steps": 16, "minibatch_size": 64, "epochs": 2, "env_steps": 4 * 128,
     "eval_interval": 0, "video": False, "network_size": "16 16",
 }  # fmt: skip
-SCRIPTS = {"ppo": train_ppo, "hnppo": train_hnppo}
+SCRIPTS = {"ppo": train_ppo, "hnppo": train_hnppo, "multitask": train_multitask}
 
 
 @pytest.fixture
@@ -113,10 +113,14 @@ def test_without_a_renderer_the_run_goes_on_and_says_so(project, few_worlds, mon
 
 
 @pytest.mark.parametrize(
-    ("kind", "start"), [("ppo", ""), ("hnppo", ""), ("hnppo", "warm")], ids=str.strip
+    ("kind", "start"),
+    [("ppo", ""), ("hnppo", ""), ("hnppo", "warm"), ("multitask", "")],
+    ids=str.strip,
 )
 def test_threads_kills_and_resumes_change_no_bit(kind, start, project, few_worlds, monkeypatch):
     own = {"save_interval": 3}
+    if kind == "multitask":
+        own |= {"task": "pull lever"}
     if start:
         _train(kind, project / "first", monkeypatch, task="pull")
         own |= {"task": "pull_left", "pretrained": str(project / "first"), "embedding_start": start}
@@ -348,6 +352,19 @@ def test_wrong_flags_are_one_line_errors(flags, message, project, monkeypatch):
         _train("hnppo", project / "run", monkeypatch, **flags)
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"task": "pull window"}, "--task: 'pull window' is not a list of different tasks of pull"),
+        ({"task": "pull pull"}, "--task: 'pull pull' is not a list of different tasks of pull"),
+        ({"task": "pull lever round"}, "--num-envs: 8 is not a multiple of the number of tasks, 3"),
+    ],
+)
+def test_wrong_tasks_are_one_line_errors(flags, message, project, monkeypatch):
+    with pytest.raises(record.UserError, match=message):
+        _train("multitask", project / "run", monkeypatch, **flags)
+
+
 def test_network_sizes():
     config = train_ppo.Config
     assert config().hidden() == (64, 64)
@@ -376,7 +393,9 @@ for script in SCRIPTS:
     assert "torch" not in sys.modules and "mujoco" not in sys.modules, script
 """
     folder = Path(train_ppo.__file__).parent
-    names = ("train_ppo", "train_hnppo", "train_sb3", "determinism", "series", "metrics", "shift")
+    names = (
+        "train_ppo", "train_hnppo", "train_multitask", "train_sb3", "determinism", "series", "metrics", "shift",
+    )  # fmt: skip
     scripts = [str(folder / f"{name}.py") for name in names]
     done = subprocess.run(
         [sys.executable, "-c", code.replace("SCRIPTS", repr(scripts))],

@@ -10,7 +10,6 @@ from door.training.evaluation import validation_area
 from door.training.figures import learning_curve
 from door.training.trainer import DoorAgent, Trainer
 from door.training.tuned_flags import Tuned
-from rl.policy import Policy
 from runcatalog import record
 
 
@@ -33,14 +32,10 @@ def finish(
         The content of `result.json`.
     """
     run, config, update = trainer.run, trainer.config, trainer.update
-    policy = agent.policy()
     trainer.save_policies(agent)
     with trainer.test_worlds() as worlds:
-        evaluation = worlds.evaluate(policy, config.task)
-        earlier = {
-            f"opening_rate/{index}_{task}": worlds.opening_rate(old_policy, task)
-            for index, (task, old_policy) in enumerate(trainer.policies(agent)[:-1])
-        }
+        evaluation = trainer.evaluate(agent, worlds)
+        of_tasks = trainer.rates_of_tasks(agent, worlds)
     run.declare_evaluation("test", f"test worlds of {config.task}", contents=evaluation.worlds)
     metrics = {
         "opening_rate": evaluation.opening_rate,
@@ -55,11 +50,11 @@ def finish(
             rates, math.ceil(trainer.total / config.eval_interval)
         )
         metrics["validation_episode_return"] = trainer.validation_return(agent)
-    metrics |= earlier
+    metrics |= of_tasks
     run.log(metrics, update)
     _draw(trainer, evaluation.opening_rate)
     if config.video:
-        _film(trainer, policy)
+        _film(trainer, agent)
     run.digest_weights(agent.tensors())
     return run.finish(
         {
@@ -87,19 +82,20 @@ def _tuned(taken: Tuned | None) -> dict[str, Any]:
 
 def _draw(trainer: Trainer, final: float) -> None:
     run, config = trainer.run, trainer.config
-    title = f"{config.task}, {config.robot}, seed {config.seed}"
+    tasks = config.task.split()
+    name = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
+    title = f"{name}, {config.robot}, seed {config.seed}"
     with record.optional(run, "learning curve"):
         learning_curve(run.artifact("learning_curve.svg"), trainer.curve, final, title)
 
 
-def _film(trainer: Trainer, policy: Policy) -> None:
+def _film(trainer: Trainer, agent: DoorAgent) -> None:
     run, config = trainer.run, trainer.config
+    task, policy = trainer.policies(agent)[-1]
     with record.optional(run, "video"):
         from door.env.render import record_video
 
         path = run.artifact("policy.mp4")
-        video = record_video(
-            policy, path, config.task, config.robot, seeds=run.seeds, start=config.start
-        )
+        video = record_video(policy, path, task, config.robot, seeds=run.seeds, start=config.start)
         if not video.path:
             run.event(f"no video: {video.reason}")

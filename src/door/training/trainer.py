@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ from door.training.evaluation import (
     TRIAL,
     VALIDATION,
     WORLDS,
+    Evaluation,
     HeldOutWorlds,
 )
 from door.training.flags import DoorConfig
@@ -31,7 +32,7 @@ from rl.actor_critic import NetworkShape
 from rl.normalise import ObservationNormaliser, ReturnScaler
 from rl.policy import Policy
 from rl.ppo import Agent, PPOSettings
-from rl.rollout import NonFiniteError, Rollout, collect
+from rl.rollout import NonFiniteError, Rollout, VectorEnv, collect
 from runcatalog import record
 
 # KL divergence of an update [nat] from which the policy counts as exploded. docs/door.md names the committed records
@@ -81,6 +82,27 @@ def ppo_settings(config: DoorConfig, value_loss: str) -> PPOSettings:
     )
 
 
+class Environments(Protocol):
+    """Doors in groups that step independently, as `rl.rollout.collect` takes them; see `DoorGroups`."""
+
+    groups: Sequence[VectorEnv]
+    parallel: bool
+    obs_size: int
+    action_size: int
+
+    def new_worlds(self) -> np.ndarray:
+        """Draw a new world for every environment; return observations [n, obs_size]."""
+
+    def state(self) -> dict[str, Any]:
+        """Return the state for a checkpoint."""
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restore `state`."""
+
+    def close(self) -> None:
+        """Stop all threads."""
+
+
 class Trainer:
     """One training run.
 
@@ -98,11 +120,13 @@ class Trainer:
         exploded: Update and KL divergence at which the policy first exploded; "" if it did not.
     """
 
+    environments: Callable[..., Environments] = DoorGroups
+
     def __init__(self, run: record.Run, config: DoorConfig) -> None:
         self.run, self.config = run, config
         torch.set_num_threads(1)  # for small networks one thread is the fastest
         self._reward = RewardConfig.of(config.reward, config.handle_reward)
-        self.env = DoorGroups(
+        self.env = self.environments(
             config.task,
             config.robot,
             config.num_envs,
@@ -273,9 +297,24 @@ class Trainer:
         }
         self.run.checkpoint(self.update, agent.tensors(), state, 1 if last else 3)
 
+    def opening_rate(self, agent: DoorAgent, worlds: HeldOutWorlds) -> float:
+        """Return the success of the current policy on the task that is trained [1]."""
+        return worlds.opening_rate(agent.policy(), self.config.task)
+
+    def evaluate(self, agent: DoorAgent, worlds: HeldOutWorlds) -> Evaluation:
+        """Return the evaluation of the current policy on the task that is trained."""
+        return worlds.evaluate(agent.policy(), self.config.task)
+
+    def rates_of_tasks(self, agent: DoorAgent, worlds: HeldOutWorlds) -> dict[str, float]:
+        """Return the success on the tasks learned before this one, as metrics."""
+        return {
+            f"opening_rate/{index}_{task}": worlds.opening_rate(policy, task)
+            for index, (task, policy) in enumerate(self.policies(agent)[:-1])
+        }
+
     def validation_return(self, agent: DoorAgent) -> float:
         """Return the mean return of whole trials in the validation worlds, which searches maximise."""
-        return self._validation.evaluate(agent.policy(), self.config.task).episode_return
+        return self.evaluate(agent, self._validation).episode_return
 
     def test_worlds(self) -> HeldOutWorlds:
         """Return the 100 test worlds; the caller closes them."""
@@ -304,12 +343,14 @@ class Trainer:
 
     def _validate(self, agent: DoorAgent) -> None:
         self.save_policies(agent)
-        rate = self._validation.opening_rate(agent.policy(), self.config.task)
+        rate = self.opening_rate(agent, self._validation)
         self.curve.append((self.update, self.steps, rate))
         self.run.log({"validation_opening_rate": rate}, self.update)
+        tasks = len(self.config.task.split())
+        tried = tasks * (WORLDS if rate else min(FIRST_WORLDS, WORLDS))
         self.run.event(
-            f"update {self.update} of {self.total}, {self.steps} decisions: opened {rate * WORLDS:.0f} of "
-            f"{WORLDS if rate else min(FIRST_WORLDS, WORLDS)} validation worlds"
+            f"update {self.update} of {self.total}, {self.steps} decisions: opened {rate * tried:.0f} of {tried} "
+            "validation worlds"
         )
         self.stopped = record.reached_target(
             [rate for _, _, rate in self.curve], self.config.stop_at
