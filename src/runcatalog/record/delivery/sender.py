@@ -25,6 +25,8 @@ from runcatalog.record.provenance.environment import submitted
 INTERVAL = 5.0  # s between batches
 SHARE = 0.01  # largest share of a core that sending uses during the run
 PATIENCE = 120.0  # s of retries after the end of a run; later `catalog sync` sends the rest
+_IDLE_PATIENCE = 5.0  # s after the end in which idle time may suffice to send the rest
+_MODULE = "runcatalog.record.delivery.sender"  # its name, which is `__main__` where it runs
 _NICENESS = 10
 _LOWEST_PRIORITY = 19
 _DATE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")  # before an error in the log
@@ -62,7 +64,7 @@ def start_sender(directory: Path, project: Path) -> subprocess.Popen[bytes] | No
         with contextlib.suppress(OSError):
             fcntl.flock(log, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return subprocess.Popen(
-            [sys.executable, "-m", "runcatalog.record.delivery.sender", str(directory)],
+            [sys.executable, "-m", _MODULE, str(directory)],
             stdin=subprocess.PIPE,
             stdout=log,  # not the run's: Guild waits until no process has that open
             stderr=log,
@@ -175,9 +177,15 @@ def _make_missing_database() -> None:
 
 
 def _restore_priority_at_end(end_of_run: int) -> None:
-    """Wait for the end of the training; then nothing is disturbed by sending the rest at the usual priority."""
+    """Wait for the end of the training; then nothing is disturbed by sending the rest at the usual priority.
+
+    A machine that stays busy may have no idle time, and without privileges a thread does not leave the idle scheduler.
+    This one has not entered it, so it starts the program again in this process.
+    """
     select.select([end_of_run], [], [])
     _set_priority_of_session(0)
+    time.sleep(_IDLE_PATIENCE)
+    os.execv(sys.executable, [sys.executable, "-m", _MODULE, *sys.argv[1:]])
 
 
 def _set_priority_of_session(niceness: int) -> None:
@@ -192,6 +200,16 @@ def main() -> None:
     # A database that is replaced by a backup meanwhile must be opened anew.
     os.environ.setdefault("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
     _make_missing_database()
+    if not _wait(sys.stdin.fileno(), 0):
+        _give_way_until_end(sys.stdin.fileno())
+    if not send_until_end(directory, sys.stdin.fileno()):
+        raise SystemExit(1)
+
+
+def _give_way_until_end(end_of_run: int) -> None:
+    """Use idle time alone until the training has ended."""
+    # On Linux each thread has a priority of its own; this one keeps the usual one.
+    threading.Thread(target=_restore_priority_at_end, args=(end_of_run,), daemon=True).start()
     with contextlib.suppress(OSError, AttributeError):  # no such scheduler outside Linux
         os.nice(_NICENESS)
         # Linux: use only idle time. The simulator's threads wait for one another, so even a tenth of a core taken
@@ -200,11 +218,6 @@ def main() -> None:
     # Linux schedules sessions against one another first (sched(7), "The autogroup feature"): both settings above count
     # within the sender's own session only.
     _set_priority_of_session(_LOWEST_PRIORITY)
-    threading.Thread(
-        target=_restore_priority_at_end, args=(sys.stdin.fileno(),), daemon=True
-    ).start()
-    if not send_until_end(directory, sys.stdin.fileno()):
-        raise SystemExit(1)
 
 
 if __name__ == "__main__":
