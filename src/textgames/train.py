@@ -261,7 +261,9 @@ def train(
         # Validate and save a checkpoint.
         if not last and record.is_due(progress.update, config.test_freq):
             validate(config, run, loaded, learner, validation_seeds, progress.update)
-        if last or run.checkpoint_due(progress.update, config.save_freq):
+        # All processes gather the weights, but only rank 0 knows of a signal that asks for a checkpoint.
+        due = loaded.ranks.broadcast(run.checkpoint_due(progress.update, config.save_freq))
+        if last or due:
             save(run, loaded, learner, progress, detector)
     return result(config, run, loaded, learner, progress, detector)
 

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import signal
 import subprocess
 import time
 from contextlib import suppress
@@ -151,6 +152,32 @@ def test_a_run_ends_with_its_second_process_and_resumes_bit_equal(tmp_path, whol
     # It ends itself, or an operation with the other one fails before.
     assert result(tmp_path / "run")["status"] in ("KILLED", "FAILED")
     assert_resumes(tmp_path / "run", whole)
+
+
+@pytest.mark.parametrize(
+    ("number", "reason", "checkpoints"),
+    [(signal.SIGUSR1, "SIGUSR1", 1), (signal.SIGINT, "Ctrl-C", 0)],
+)
+def test_a_signal_to_the_process_group_ends_the_run_as_one_with_a_single_process(
+    tmp_path, number, reason, checkpoints
+):
+    script = str(ROOT / "src/textgames/train.py")
+    longer = ["--updates", "200", "--save-freq", "200", "--test-freq", "200"]
+    process = prepared.Process(
+        [prepared.python(), script, *FLAGS, *longer],
+        env=environment() | {"RUN_DIR": str(tmp_path / "run")},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    journal = tmp_path / "run/journal/metrics.jsonl"
+    while not journal.is_file() or journal.read_text().count("loss/policy") < 2:
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    os.killpg(prepared.fork_of(process.pid, prepared.folder().parent), number)
+    _, errors = process.communicate(timeout=300)
+    assert errors == ""
+    ended = result(tmp_path / "run")
+    assert (ended["status"], ended["reason"]) == ("KILLED", reason)
+    assert len(list((tmp_path / "run").glob("checkpoints/[0-9]*"))) == checkpoints
 
 
 def test_the_second_process_ends_with_the_first(tmp_path):

@@ -8,7 +8,6 @@ layer for every token would make the processes wait for each other.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import socket
@@ -19,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from runcatalog import record
+from runcatalog.record.lifecycle.signals import die_with_parent
 from textgames.compat import unsplittable_layers
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 T = TypeVar("T")
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 _STARTED_BY = "TEXTGAMES_STARTED_BY"  # environment variable: process id of rank 0
 
 
@@ -273,15 +272,15 @@ def _start(count: int) -> list[subprocess.Popen[bytes]]:
             env=os.environ
             | {"RANK": str(rank), "LOCAL_RANK": str(rank), _STARTED_BY: str(os.getpid())},
             stdin=subprocess.DEVNULL,
+            start_new_session=True,  # rank 0 alone gets the signals of a terminal or scheduler, such as Ctrl-C
         )
         for rank in range(1, count)
     ]
 
 
 def _end_with_parent() -> None:
-    """Let the kernel kill the current process when the process that started it ends."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    """Let the kernel end the current process when the process that started it ends."""
+    die_with_parent()
     # The parent may have ended before, while this process imported torch.
     if os.environ.get(_STARTED_BY, str(os.getppid())) != str(os.getppid()):
         os._exit(1)
