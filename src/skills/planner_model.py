@@ -138,6 +138,7 @@ def train(config: Config, run: record.Run, trainer: ImitationTrainer, held_out: 
             share = exact_matches(trainer.model, held_out).mean()
             run.log({"validation/right": float(share)}, trainer.update)
             run.event(f"update {trainer.update} of {config.updates}: {100 * share:.1f} % right")
+        if run.checkpoint_due(trainer.update, config.save_interval, config.updates):
             run.checkpoint(
                 trainer.update, trainer.tensors(), {"pupil": trainer.state(), "losses": history}
             )

@@ -1,5 +1,7 @@
 """A small language model that learns to plan."""
 
+import os
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from runcatalog import record
+from runcatalog.record.errors import Killed
 from skills import planner_model
 from skills.agents.evaluation import FIRST_TRAINING_SEED, TEST_SEEDS
 from skills.learning.level_sets import fresh_seeds, levels
@@ -147,11 +150,16 @@ def test_a_resumed_run_ends_with_the_same_weights(run_main, monkeypatch, tmp_pat
     learn = ImitationTrainer.learn
 
     def breaks(self: ImitationTrainer) -> dict[str, float]:
+        if self.update == 1:
+            os.kill(os.getpid(), signal.SIGUSR1)  # as a scheduler warns
         if self.update == 5:
             raise OSError("the machine goes down")
         return learn(self)
 
     monkeypatch.setattr(ImitationTrainer, "learn", breaks)
+    with pytest.raises(Killed, match="SIGUSR1"):
+        run_main(tmp_path / "broken", planner_model, **SMALL)
+    assert [path.name for path in (tmp_path / "broken/checkpoints").iterdir()] == ["00000002"]
     with pytest.raises(OSError, match="goes down"):
         run_main(tmp_path / "broken", planner_model, **SMALL)
     monkeypatch.setattr(ImitationTrainer, "learn", learn)
