@@ -49,7 +49,7 @@ def windows(count: int, steps: int) -> Windows:
     context = Context(
         cells, times, actions, draw(2), draw(SIZE**2), draw(LIMIT), np.full(count, SIZE)
     )
-    return Windows(context, draw(ACTIONS))
+    return Windows(context, draw(ACTIONS), np.ones((count, steps), np.float32))
 
 
 class Ours:
