@@ -175,7 +175,7 @@ def summarise(
             "also": [
                 {"name": metric, "value": metrics[metric], "kind": "mean"}
                 for metric in metrics
-                if metric.startswith(part) and metric != name
+                if metric.startswith(f"{part}/") and metric != name
             ],
         },
         "summary": (

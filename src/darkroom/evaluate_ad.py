@@ -433,7 +433,7 @@ def result(
     others = [
         key
         for key in metrics
-        if key.startswith(first.name) and key != name and not key.endswith(("_low", "_high"))
+        if key.startswith(f"{first.name}/") and key != name and not key.endswith(("_low", "_high"))
     ]
     return {
         "objective": {

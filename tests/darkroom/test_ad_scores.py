@@ -3,12 +3,13 @@
 import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import yaml
 
-from darkroom import ad_redraw, ad_study
+from darkroom import ad_redraw, ad_study, evaluate_ad
 from darkroom.distillation import ad_options, scores
 from darkroom.rooms import grid
 from darkroom.rooms.batch import RoomBatch
@@ -82,6 +83,18 @@ def test_a_key_alone_is_no_met_goal():
         running &= ~(step.terminated | step.truncated)
     assert scored.chance == pytest.approx(opened.reshape(2, -1).mean(axis=1), abs=0.03)
     assert scored.chance[0] < scored.chance[1] / 2
+
+
+def test_the_result_of_small_rooms_has_no_numbers_of_rooms_whose_side_begins_with_the_same_digit():
+    parts, metrics = [], {}
+    for size in (2, 20):
+        tasks = Tasks.of_rooms([(size, grid.tasks(size)[:2].tolist())], 20, terminating=False)
+        lengths = np.full((2, 1, 5), 20.0)
+        parts.append(scores.PartScores.of("unseen_offset", tasks, np.zeros((2, 1, 5)), lengths))
+        metrics |= scores.metrics(parts[-1])
+    config, trained = evaluate_ad.Config(episodes=5), SimpleNamespace(update=1)
+    objective = evaluate_ad.result(config, trained, parts, metrics)["objective"]
+    assert {entry["name"].split("/")[0] for entry in objective["also"]} == {"unseen_offset_2"}
 
 
 def test_the_interval_has_its_nominal_coverage(monkeypatch):
