@@ -96,13 +96,14 @@ def by_episode(histories: Histories) -> dict[str, Any]:
         `goals`; `returns`, float32 [T, blocks]; `steps` of a task until the end of a block, float64 [blocks].
     """
     envs, steps = histories.shape[2:]
-    blocks = min(BLOCKS, steps)
+    # A block has a beginning of an episode in every environment.
+    blocks = max(1, min(BLOCKS, steps // histories.about.limit))
     edges = np.linspace(0, steps, blocks + 1).astype(int)
     rewards = np.asarray(histories.rewards).sum(axis=1, dtype=np.float64)
     begins = (np.asarray(histories.times) == 0).sum(axis=1, dtype=np.float64)
     block_rewards = np.add.reduceat(rewards, edges[:-1], axis=1)
     block_episodes = np.add.reduceat(begins, edges[:-1], axis=1)
-    returns = block_rewards / np.maximum(block_episodes, 1)
+    returns = block_rewards / block_episodes
     return {
         "goals": list(histories.about.goals),
         "returns": returns.astype(np.float32),
