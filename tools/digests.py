@@ -133,12 +133,11 @@ def main() -> int:
     if unknown := set(chosen) - set(RUNS):
         parser.error(f"--runs: {', '.join(sorted(unknown))}: {', '.join(RUNS)} are expected")
     with tempfile.TemporaryDirectory() as folder:
-        columns = {}
-        for commit in options.commits or [""]:
-            source = checkout(commit, Path(folder)) if commit else ROOT
-            columns[commit or "working tree"] = dict(
-                measure(source, Path(folder, "runs", commit), with_parents(chosen))
-            )
+        sources = {commit: checkout(commit, Path(folder)) for commit in options.commits}
+        columns = {
+            name: dict(measure(source, Path(folder, "runs", name), with_parents(chosen)))
+            for name, source in (sources or {"working tree": ROOT}).items()
+        }
     print("| run | " + " | ".join(columns) + " |\n|---|" + "---|" * len(columns))
     different = []
     for name in chosen:
@@ -164,8 +163,10 @@ def checkout(commit: str, folder: Path) -> Path:
     target = folder / "source" / commit.replace("/", "_")
     target.mkdir(parents=True)
     archive = subprocess.run(
-        ["git", "archive", commit], cwd=ROOT, stdout=subprocess.PIPE, check=True
+        ["git", "archive", commit], cwd=ROOT, stdout=subprocess.PIPE, check=False
     )
+    if archive.returncode:
+        raise SystemExit(f"{commit}: a commit or the name of a branch is expected")
     subprocess.run(["tar", "-x", "-C", target], input=archive.stdout, check=True)
     return target
 
