@@ -345,6 +345,9 @@ class Sync:
             text = f"{run.where}: Guild's attribute {names} cannot be read: not sent"
             self._add_problem(run.id, UserError(text))
             return
+        known = self.index.get(run.id)
+        if known and not known.deleted and known.status != RUNNING and known.record.versions:
+            return  # recorded in a journal that was removed since, and had more than Guild has
         status, reason = run.end()
         # Scalars are read only after the end of a run, since points cannot be removed from MLflow. Guild writes
         # new files in each session, and what an earlier one computed is not the run's result.
@@ -370,7 +373,6 @@ class Sync:
             wall_seconds=run.wall_seconds,
             parents=tuple(run.parents),
         )
-        known = self.index.get(run.id)
         new = known is None or known.status != status
         unchanged = {name: tags[name] for name in ("mlflow.parentRunId", PROJECT) if name in tags}
         points: dict[str, list[Point]] = {}

@@ -249,6 +249,39 @@ def test_a_deleted_run_that_was_sent_before_it_recorded_is_recorded_to_its_end(
     assert [(s.run, s.status) for s in reader(None).runs()] == [(before.run, "FINISHED")]
 
 
+def test_a_run_whose_journal_was_removed_keeps_its_row(project, tmp_path, monkeypatch):
+    directory = tmp_path / "home" / "runs" / f"{1:032x}"
+    attributes = {
+        "started": 1_700_000_000_000_000,
+        "stopped": 1_700_000_001_000_000,
+        "exit_status": 0,
+    }
+    (directory / ".guild" / "attrs").mkdir(parents=True)
+    (directory / ".guild" / "opref").write_text(f"guildfile:{project.root}/guild.yml '' toy train")
+    for name, value in attributes.items():
+        (directory / ".guild" / "attrs" / name).write_text(f"{value}\n")
+    for name, value in (
+        ("RECORD_MLFLOW", "off"),
+        ("RUN_DIR", directory),
+        ("RUN_ID", directory.name),
+    ):
+        monkeypatch.setenv(name, str(value))
+    with record.start(record.Config(), study="toy") as run:
+        for step in range(1, 4):
+            run.log({"loss": 1 / step}, step)
+        run.finish({"objective": {"name": "loss", "value": 0.2, "goal": "min", "at": 3}})
+
+    def sync():
+        report = Sync(project, Store(), lambda line: None).run(tmp_path / "home")
+        source = reader(None)
+        return report.sent, report.problems, source.with_points(source.runs())
+
+    sent, problems, kept = sync()
+    assert (sent, problems, len(kept[0].metrics["loss"].steps)) == (1, [], 3)
+    shutil.rmtree(directory / "journal")
+    assert sync() == (0, [], kept)
+
+
 def test_a_run_that_is_removed_while_others_are_sent_keeps_its_row(project, tmp_path):
     def guild_run(number, started):
         directory = tmp_path / "home" / "runs" / f"{number:032x}"
