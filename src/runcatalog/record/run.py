@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -46,7 +47,7 @@ from runcatalog.record.lifecycle.ownership import LOCK, LOCK_TIMEOUT
 from runcatalog.record.output import messages, outcome
 from runcatalog.record.output.console import OutputCopy
 from runcatalog.record.output.progress import ProgressLine
-from runcatalog.record.provenance import environment, patch, redact
+from runcatalog.record.provenance import environment, git, patch, redact
 from runcatalog.record.training.loop import is_due
 from runcatalog.record.training.seeds import Seeds
 
@@ -449,6 +450,12 @@ class Run:
             ) from None
         self._begin()
         self._report_damage()
+        project = environment.project_root()
+        if not static.get("commit") and (refused := git.refused_repository(project)):
+            self.event(
+                "no commit is recorded, since git refuses the repository of another user; to allow it: "
+                f"git config --global --add safe.directory {shlex.quote(refused)}"
+            )
 
     def _refuse_damaged_metrics(self, metrics: Path) -> None:
         from runcatalog.record.training.checkpoint import refuse_damaged_metrics

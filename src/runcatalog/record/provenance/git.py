@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -46,6 +47,13 @@ def commit_facts(project: Path) -> dict[str, str]:
             if (project / name).stat().st_size < 1 << 20:
                 digest.update((project / name).read_bytes())
     return {"commit": commit, "dirty": digest.hexdigest()[:12] if changed or new else ""}
+
+
+def refused_repository(project: Path) -> str:
+    """Return the folder of a repository that git refuses since it is another user's, as in many containers; else ""."""
+    done = _run(["rev-parse"], project)
+    refused = re.search(rb"dubious ownership in repository at '(.+)'", done.stderr if done else b"")
+    return os.fsdecode(refused[1]) if refused else ""
 
 
 def untracked(project: Path) -> list[str]:
@@ -94,16 +102,23 @@ def git_or_none(
     given: bytes = b"",
 ) -> bytes | None:
     """Return the output of a git command as :func:`git`; None if it fails."""
-    try:
-        done = subprocess.run(
+    done = _run(arguments, project, environment, given)
+    return None if done is None or done.returncode else done.stdout
+
+
+def _run(
+    arguments: Sequence[str],
+    project: Path,
+    environment: Mapping[str, str] | None = None,
+    given: bytes = b"",
+) -> subprocess.CompletedProcess[bytes] | None:
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        return subprocess.run(
             ["git", *arguments],
             cwd=project,
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", **(environment or {})},
             input=given,
             capture_output=True,
             timeout=20,
-            check=True,
         )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout
+    return None

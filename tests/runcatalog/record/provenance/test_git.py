@@ -1,10 +1,14 @@
 """The commit of a project, and what differs from it."""
 
+import shlex
 import subprocess
 
 import pytest
 
 from refusing_git import refuse
+from runcatalog import record
+from runcatalog.record.journal.files import read_json
+from runcatalog.record.journal.lines import read_lines
 from runcatalog.record.provenance.git import commit_facts
 
 
@@ -47,3 +51,30 @@ def test_changes_that_git_does_not_tell_are_not_none(tmp_path, monkeypatch, comm
     assert commit_facts(work)["dirty"] == ""
     refuse(monkeypatch, tmp_path / "bin", command)
     assert commit_facts(work)["dirty"] == "unknown"
+
+
+def test_a_repository_of_another_user_is_named(tmp_path, monkeypatch, capsys):
+    """A run in a container on a folder of the host recorded no commit, and said nothing."""
+    work = tmp_path / "it's here"
+    work.mkdir()
+    (work / "guild.yml").write_text("train: train\n")
+    for line in ("init -q", "-c user.name=a -c user.email=a@b commit -qm first --allow-empty"):
+        subprocess.run(["git", *line.split()], cwd=work, check=True, capture_output=True)
+    for name, value in (("PROJECT_DIR", work), ("RECORD_MLFLOW", "off")):
+        monkeypatch.setenv(name, str(value))
+
+    def events():
+        with record.start(record.Config()) as run:
+            run.finish({})
+        facts = read_json(run.directory / "journal" / "run.json")
+        lines = read_lines(run.directory / "journal" / "events.jsonl")
+        return len(facts["commit"]), [line["text"] for line, _ in lines]
+
+    assert events() == (40, [])
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own, for its tests
+    commit, (said,) = events()
+    assert (commit, said in capsys.readouterr().out) == (0, True)
+    *_, allow, folder = shlex.split(said)
+    assert (allow, folder) == ("safe.directory", str(work))
+    monkeypatch.setenv("PROJECT_DIR", str(tmp_path))
+    assert events() == (0, [])
