@@ -49,6 +49,7 @@ _SERVER_CODES = {
 }
 _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
 _NOT_LITERAL = re.compile(r"\?|%[0-9A-Fa-f]{2}")  # in an address
+_ARTIFACTS = "mlartifacts"  # folder beside a database
 BUSY = 20.0  # s to wait for a writer of an SQLite database, as MLflow does
 _CONNECTING = 5.0  # s to wait for a server to take a connection
 _MAKING = 600.0  # s to wait for the process that makes a new database
@@ -116,6 +117,7 @@ def connect(uri: str) -> MlflowClient:
         path = sqlite_path(uri)
         if path is not None:
             _make_database(path)
+            _follow_move(path)
         elif _kind(uri) in _PORTS:
             _check_server(uri)
         return MlflowClient(uri, registry_uri=uri)
@@ -189,6 +191,32 @@ def _make_database(path: Path) -> None:
                 new.replace(path)
     except TimeoutError:
         raise MlflowError(f"{path}: another process has been making it for ten minutes") from None
+
+
+def _follow_move(path: Path) -> None:
+    """Let runs have their artifacts beside a database that was moved or copied: MLflow stores the old folder's path."""
+    own = path.parent / _ARTIFACTS
+    with (
+        contextlib.suppress(sqlite3.Error),  # connecting says what is wrong
+        contextlib.closing(sqlite3.connect(path, timeout=BUSY)) as database,
+        database,
+    ):
+        query = (
+            "SELECT name, artifact_location FROM experiments WHERE artifact_location LIKE 'file:%'"
+        )
+        for name, location in database.execute(query).fetchall():
+            before = Path(urllib.request.url2pathname(urllib.parse.urlsplit(location).path))
+            is_ours = before.parts[-2:] == (_ARTIFACTS, name) and before != own / name
+            if is_ours and ((own / name).is_dir() or not before.exists()):
+                now = (own / name).as_uri()
+                database.execute(
+                    "UPDATE experiments SET artifact_location = ? WHERE artifact_location = ?",
+                    (now, location),
+                )
+                database.execute(
+                    "UPDATE runs SET artifact_uri = ? || substr(artifact_uri, ?) WHERE instr(artifact_uri, ?) = 1",
+                    (now, len(location) + 1, f"{location}/"),
+                )
 
 
 def _empty_database() -> Path:
@@ -351,4 +379,4 @@ def sqlite_path(uri: str) -> Path | None:
 
 def _artifact_root(uri: str) -> Path | None:
     path: Any = sqlite_path(uri)
-    return path.parent / "mlartifacts" if path else None
+    return path.parent / _ARTIFACTS if path else None

@@ -1,6 +1,7 @@
 """The client of MLflow: a new database is created once, errors are distinguished, drivers are named."""
 
 import http.server
+import shutil
 import socket
 import sqlite3
 import subprocess
@@ -72,6 +73,39 @@ def test_a_ready_database_is_opened_without_waiting(tmp_path):
         command = [prepared.python(), "-c", code, uri]
         done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert done.stdout == "written\n"
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_artifacts_are_beside_a_database_that_was_moved_or_copied(tmp_path, is_copy):
+    """They went to the folder of before, which was made again, or belongs to another project by now."""
+
+    def add(folder, name):
+        uri = f"sqlite:///{folder}/mlflow.db"
+        client = connect(uri)
+        run_id = client.create_run(experiment_id(client, uri, "türen auf")).info.run_id
+        client.log_text(run_id, name, f"{name}.txt")
+        return client
+
+    def found(client):
+        (experiment,) = [e for e in client.search_experiments() if e.name == "türen auf"]
+        runs = client.search_runs([experiment.experiment_id])
+        return sorted(f.path for run in runs for f in client.list_artifacts(run.info.run_id))
+
+    old, new = tmp_path / "it's 50 %_1", tmp_path / "new #1"
+    old.mkdir()
+    add(old, "first")
+    shutil.copytree(old, new) if is_copy else old.rename(new)
+    assert found(add(new, "second")) == ["first.txt", "second.txt"]
+    assert {path.name for path in new.rglob("*.txt")} == {"first.txt", "second.txt"}
+    assert [path.name for path in old.rglob("*.txt")] == ["first.txt"] * is_copy
+    if is_copy:
+        assert found(add(old, "third")) == ["first.txt", "third.txt"]
+        (tmp_path / "backup").mkdir()  # without the artifacts, which stay where they are
+        shutil.copy(old / "mlflow.db", tmp_path / "backup")
+        assert found(connect(f"sqlite:///{tmp_path}/backup/mlflow.db")) == [
+            "first.txt",
+            "third.txt",
+        ]
 
 
 @pytest.fixture
