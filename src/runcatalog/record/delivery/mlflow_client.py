@@ -316,17 +316,22 @@ def one_line_errors(uri: str, run: str = "") -> Iterator[None]:
     except Exception as error:
         text = f"{type(error).__name__}: {shown(_first_line(error))[:300]}"
         code = getattr(error, "error_code", "")
+        database = sqlite_path(uri) or shown(uri)
+        again = "move it away, then `catalog sync && catalog import` make a new one from the runs and the records"
+        is_other_version = (
+            "out-of-date database schema" in text
+        )  # MLflow says so of a later one too
         answered = f"MLflow at {shown(uri)} did not answer ({text})"
         if is_damage(text):
+            answered = f"{database} is damaged ({text}): {again}"
+        elif is_other_version:
             answered = (
-                f"{sqlite_path(uri) or shown(uri)} is damaged ({text}): move it away, then `catalog sync && catalog "
-                "import` make a new one from the runs and the records"
+                f"{database} is of another version of MLflow: upgrade an earlier one with `mlflow db upgrade "
+                f"{shown(uri)}`, or {again}"
             )
         elif "disk is full" in text:
-            answered = (
-                f"{sqlite_path(uri) or shown(uri)} cannot be written, its disk is full ({text})"
-            )
-        if _is_of_server(error):
+            answered = f"{database} cannot be written, its disk is full ({text})"
+        if is_other_version or _is_of_server(error):
             raise MlflowError(answered) from error
         if run and (code == "INTERNAL_ERROR" and error.__cause__ is None):
             raise MlflowInternalError(f"{run}: MLflow at {shown(uri)} failed ({text})") from error

@@ -238,6 +238,19 @@ def test_a_folder_instead_of_a_database_is_an_error_before_mlflow_tries_it_for_m
         connect(f"sqlite:///{tmp_path}")
 
 
+def test_a_database_of_another_version_of_mlflow_is_named_with_what_to_do(client, tmp_path):
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        database.execute("UPDATE alembic_version SET version_num = 'of_later'")
+    shutil.move(tmp_path / "mlflow.db", tmp_path / "other.db")  # a store that MLflow has not opened
+    uri = f"sqlite:///{tmp_path}/other.db"
+    for run in ("", "run"):
+        with pytest.raises(MlflowError) as caught, one_line_errors(uri, run):
+            connect(uri).search_experiments()
+        assert f"{tmp_path}/other.db is of another version of MLflow" in str(caught.value)
+        assert f"`mlflow db upgrade {uri}`, or move it away" in str(caught.value)
+        assert not isinstance(caught.value, MlflowInternalError)  # the next run would get it too
+
+
 @pytest.mark.parametrize("content", [b"no database at all" * 100, None])
 def test_a_damaged_database_is_named_with_what_to_do(client, tmp_path, content):
     path = tmp_path / "damaged.db"
