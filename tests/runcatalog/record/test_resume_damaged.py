@@ -114,22 +114,6 @@ def test_points_lost_after_the_checkpoint_are_computed_again(killed, metrics, to
     assert result_of(killed)["damaged_lines"] == 2
 
 
-def test_a_checkpoint_of_an_earlier_version(killed, metrics):
-    """It has no record of the metrics: what counts is whether a later line is older than the checkpoint."""
-    manifest = killed.directory / "checkpoints" / "00000008" / "checkpoint.json"
-    content = read_json(manifest)
-    del content["metrics"]
-    write_json(manifest, content)
-    whole = metrics.read_bytes()
-    spoil(metrics, 3)
-    code, errors = killed.run("--updates", 12)
-    assert (code, errors.count("\n")) == (2, 1)
-    assert "1 of 20 lines cannot be read (3)" in errors
-    metrics.write_bytes(whole)
-    spoil(metrics, 20)
-    assert killed.run("--updates", 12) == (0, "")
-
-
 def test_a_journal_without_checksums_is_resumed(killed, metrics, toys):
     """As a version without checksums wrote it."""
     calm = toys("calm")

@@ -7,7 +7,7 @@ from types import UnionType
 from typing import Any
 
 from runcatalog.record.journal import METRICS, SESSIONS
-from runcatalog.record.journal.lines import Damage, find_damage, scan
+from runcatalog.record.journal.lines import Damage, find_damage
 from runcatalog.record.journal.metrics import is_metrics
 
 
@@ -18,26 +18,6 @@ def damage_of(path: Path) -> Damage:
         path: The file; in a file with the name of the journal's metrics or sessions, fields are checked too.
     """
     return find_damage(path, _USABLE.get(path.name, bool))
-
-
-def damage_before(path: Path, time_ms: Any) -> Damage:
-    """Return the damage of a metrics file before the last good line that is not later than a time.
-
-    Args:
-        path: The file.
-        time_ms: Milliseconds since the epoch; no damage is before anything but a number.
-    """
-    found = damage_of(path)
-    if not found or not isinstance(time_ms, int):
-        return Damage()
-    last = number = missing = lost = 0
-    for place, (record, _, line_number) in enumerate(scan(path), 1):
-        missing += max(0, line_number - number - 1)
-        number = line_number
-        if record is not None and is_metrics(record) and record["t"] <= time_ms:
-            last, lost = place, missing
-    lines = tuple(bad for bad in found.lines if bad < last)
-    return Damage(lines, lost, found.total) if lines or lost else Damage()
 
 
 def is_session(record: dict[str, Any]) -> bool:

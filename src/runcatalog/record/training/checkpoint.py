@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runcatalog.record.digest import file_digest
 from runcatalog.record.errors import UserError
-from runcatalog.record.journal.damage import damage_before
 from runcatalog.record.journal.files import read_json, sync_directory, write_json
 from runcatalog.record.journal.metrics import changes_since, checked_step
 
@@ -141,11 +140,7 @@ def refuse_damaged_metrics(folder: Path, metrics: Path, hint: str) -> None:
     manifests = ((path, read_json(path / MANIFEST)) for path in checkpoints_in(folder))
     path, manifest = next(((p, m) for p, m in manifests if m is not None), (folder, {}))
     written = manifest.get("metrics")
-    if isinstance(written, dict):
-        lost = changes_since(metrics, written)
-    else:  # by an earlier version
-        lost = damage_before(metrics, manifest.get("created")).text()
-    if lost:
+    if isinstance(written, dict) and (lost := changes_since(metrics, written)):
         raise UserError(
             f"{metrics}: damaged before checkpoint {path.name.lstrip('0') or 0}, from which the run would continue: "
             f"{lost}; restore the file from a copy, or {hint}"
