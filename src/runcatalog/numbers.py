@@ -26,6 +26,15 @@ def is_int64(value: object) -> TypeGuard[int]:
     return type(value) is int and -_INT64 <= value < _INT64
 
 
+def json_number(value: float) -> float | str:
+    """Return a number for JSON, which has no other ones than finite: "NaN", "Infinity" or "-Infinity" for those."""
+    if math.isfinite(value):
+        return value
+    if value != value:
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
 def number(value: float, digits: int = 4) -> str:
     """Format a number with `digits` significant digits; integers below a million in full."""
     if not math.isfinite(value):

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from runcatalog.numbers import is_finite, is_number
+from runcatalog.numbers import json_number as json_number
 from runcatalog.record.digest import shortened
 
 # MLflow stores infinity as the largest float.
@@ -64,15 +65,6 @@ def number(value: object) -> float:
     except OverflowError:
         raise ValueError("an integer is too large") from None
     return math.copysign(math.inf, value) if abs(value) >= HUGE else value
-
-
-def json_number(value: float) -> float | str:
-    """Convert a float for strict JSON: NaN and infinities become text."""
-    if math.isfinite(value):
-        return value
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
 
 
 def parse_flag(value: Any) -> Scalar:

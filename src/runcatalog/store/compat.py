@@ -136,14 +136,6 @@ def _check_metric(key: str, timestamp: int) -> None:
     _validate_metric(key, 0.0, timestamp, 0)
 
 
-def random_run_name() -> str:
-    """Return a random name, as MLflow gives to a run without a name."""
-    # mlflow.utils.name_utils._generate_random_name, as of MLflow 3.17.2
-    from mlflow.utils.name_utils import _generate_random_name
-
-    return _generate_random_name()
-
-
 def artifact_repository(uri: str) -> ArtifactRepository:
     """Return the writer of artifacts at a URI."""
     # mlflow.store.artifact.artifact_repository_registry, as of MLflow 3.17.2

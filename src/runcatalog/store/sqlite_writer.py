@@ -342,15 +342,14 @@ class NewRunClient:
         experiment_id: str,
         start_time: int | None = None,
         tags: dict[str, str] | None = None,
-        run_name: str | None = None,
+        run_name: str = "",
     ) -> Run:
         """Begin the run."""
         from mlflow.entities import Run, RunData, RunInfo, RunTag
 
         experiment = experiment_of(self._client, experiment_id, self._experiments)
         run_id, self._tags = uuid.uuid4().hex, dict(tags or {})
-        name = run_name or compat.random_run_name()
-        self._tags.setdefault("mlflow.runName", name)
+        self._tags.setdefault("mlflow.runName", run_name)
         info = RunInfo(
             run_id=run_id,
             experiment_id=experiment_id,
@@ -360,7 +359,7 @@ class NewRunClient:
             end_time=None,
             lifecycle_stage="active",
             artifact_uri=artifact_uri(experiment, run_id),
-            run_name=name,
+            run_name=run_name,
         )
         self._run = Run(info, RunData(tags=[RunTag(*tag) for tag in self._tags.items()]))
         return self._run

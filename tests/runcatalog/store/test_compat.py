@@ -118,10 +118,6 @@ def test_validation_refuses_what_the_client_refuses(client):
     assert compat.checked_params(many) == many, moved("_validate_param")
 
 
-def test_a_run_without_a_name_gets_one():
-    assert len(compat.random_run_name().split("-")) == 3, moved("_generate_random_name")
-
-
 def test_artifacts_are_written_where_the_client_lists_them(client, tmp_path):
     run = client.create_run("0")
     (tmp_path / "a.txt").write_text("a")

@@ -17,7 +17,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from runcatalog.numbers import is_int64
 from runcatalog.record import journal
 from runcatalog.record.delivery.hidden_tags import plain_names, stored_names
 from runcatalog.record.delivery.mlflow_client import (
@@ -138,7 +137,6 @@ class Publisher:
         self._client = self._given = client
         self._created = created
         self._sent = PointCounts()
-        self._refused = 0
         self._hide = Redactor.for_run(self.directory)
 
     def send(
@@ -185,7 +183,8 @@ class Publisher:
         result = read_json(self.directory / "result.json") or {}
         label = self._hide.text(str(guild_attribute(self.directory, "label") or ""))
         client = self._connected()
-        run = self._find(client, state, facts, label, replaces)
+        name = _utf8(label or facts["operation"] or facts["id"][:8])
+        run = self._find(client, state, facts, name, replaces)
         if run is None or run.info.lifecycle_stage == "deleted":
             return Published("", status, 0)
         run_id = run.info.run_id
@@ -209,15 +208,11 @@ class Publisher:
             if sent_tags.get(POINTS) != self._sent.text():
                 client.log_batch(run_id, tags=[RunTag(POINTS, self._sent.text())])
             self._send_files(client, run_id, state, status)
-        self._send_status(client, run, status, _utf8(label or facts["operation"]))
+        self._send_status(client, run, status, name)
         if state.get("ended", []) != (end := self._end(status)):
             state["ended"] = end
             self._keep(state)
         self._report_strays(state)
-        if self._refused:
-            name = journal.METRICS
-            refused = f"{name}: {self._refused} lines with a step or time beyond 64 bits: not sent"
-            problem = "; ".join(filter(None, (problem, refused)))
         return Published(run_id, status, points, problem)
 
     def _without_secrets(self, name: str, tag: str) -> str:
@@ -257,7 +252,7 @@ class Publisher:
         client: MlflowClient,
         state: dict[str, Any],
         facts: dict[str, Any],
-        label: str,
+        name: str,
         replaces: str,
     ) -> Run | None:
         """Return the run in MLflow: the known one, one with the same run_id tag, or a new one; none to be replaced."""
@@ -286,7 +281,7 @@ class Publisher:
             experiment,
             start_time=facts["started"],
             tags={"run_id": facts["id"]},
-            run_name=_utf8(label or facts["operation"]),
+            run_name=name,
         )
 
     def _send_facts(
@@ -324,7 +319,6 @@ class Publisher:
         from mlflow.entities import Metric
 
         path, sent = self._journal / journal.METRICS, 0
-        self._refused = 0
         # Only synced lines are sent: lines lost by a power cut would be recomputed, and be in MLflow twice.
         safe = size_on_disk(path)
         offset = self._trusted_offset(client, run, state, safe)
@@ -378,13 +372,8 @@ class Publisher:
 
     def _points_of(self, line: dict[str, Any]) -> list[Point]:
         """Return the points of a line, none of a damaged one, which `_journal_problem` reports."""
-        try:
-            points = points_of(line)
-        except ValueError:
-            return []
-        if all(is_int64(p.step) and is_int64(p.time) for p in points):
-            return [p._replace(name=_stored_name(p.name)) for p in points]
-        self._refused += 1
+        with contextlib.suppress(ValueError):
+            return [p._replace(name=_stored_name(p.name)) for p in points_of(line)]
         return []
 
     def _send_batch(

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import fcntl
 import json
-import math
 import os
 import stat
 import tempfile
@@ -14,6 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
+
+from runcatalog.numbers import json_number
 
 MAX_BYTES = 32 << 20  # limit of a JSON file and of a line; far above the size of real ones
 
@@ -72,7 +73,7 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else non_finite_text(value)
+        return json_number(float(value))
     if hasattr(value, "tolist"):
         return plain(value.tolist())
     if isinstance(value, os.PathLike):
@@ -176,10 +177,3 @@ def write_all(file: int, data: bytes) -> None:
     """Write all of the data to an open file, by its descriptor."""
     while data:  # a signal or a nearly full disk may cut a write short
         data = data[os.write(file, data) :]
-
-
-def non_finite_text(value: float) -> str:
-    """Return "NaN", "Infinity" or "-Infinity", since JSON has no such numbers."""
-    if value != value:
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"

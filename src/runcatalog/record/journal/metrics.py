@@ -12,11 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runcatalog.numbers import is_int64
+from runcatalog.numbers import is_int64, json_number
 from runcatalog.record.digest import CLOCK_PREFIX, metrics_digest
 from runcatalog.record.journal import METRICS
 from runcatalog.record.journal.files import (
-    non_finite_text,
     open_regular,
     sync_directory,
     write_all,
@@ -114,10 +113,7 @@ class MetricsFile:
         self.differing = []
         new = {name: value for name, value in metrics.items() if self._is_new(name, step, value)}
         if new:
-            values = {
-                name: value if math.isfinite(value) else non_finite_text(value)
-                for name, value in new.items()
-            }
+            values = {name: json_number(value) for name, value in new.items()}
             content = {"t": time_ms, "step": step, "m": values}
             line = checked_line(content, self._number + 1)
             write_all(self._file, line)
@@ -269,7 +265,7 @@ def points_of(line: dict[str, Any]) -> list[Point]:
     """
     try:
         at, step = line["t"], line["step"]
-        if type(at) is not int or type(step) is not int:
+        if not (is_int64(at) and is_int64(step)):
             raise TypeError
         return [
             Point(at, step, name, _NON_FINITE[v] if isinstance(v, str) else float(v))

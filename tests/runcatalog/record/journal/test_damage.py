@@ -127,6 +127,8 @@ def test_a_line_of_40_mb_hides_nothing_after_it(path, lines):
         b'{"step":1,"m":{"a":1}}',
         b'{"t":"1","step":1,"m":{"a":1}}',
         b'{"t":1,"step":1.5,"m":{"a":1}}',
+        b'{"t":1,"step":9223372036854775808,"m":{"a":1}}',
+        b'{"t":-9223372036854775809,"step":1,"m":{"a":1}}',
         b'{"t":1,"step":1,"m":[]}',
         b'{"t":1,"step":1,"m":{"a":"x"}}',
         b'{"t":1,"step":1,"m":{"a":null}}',
