@@ -21,7 +21,7 @@ from runcatalog.record.journal.damage import damage_of
 from runcatalog.record.journal.files import read_json, write_json
 from runcatalog.record.journal.lines import Damage
 from runcatalog.record.journal.metrics import Point, read_metrics
-from runcatalog.record.lifecycle.status import Status, has_other_points, status_of
+from runcatalog.record.lifecycle.status import EDITED, Status, has_other_points, status_of
 from runcatalog.record.training import checkpoint
 from runcatalog.store.run_rows import Reader, StoredRun
 from runcatalog.sync.ownership import GuildHome, own, own_ids
@@ -185,7 +185,7 @@ def _local(run_id: str, directory: Path) -> _Local | None:
         return None
     try:
         status = status_of(directory)
-    except (OSError, KeyError, TypeError, ValueError, AttributeError):
+    except (OSError, *EDITED):
         return None
     operation = GuildRun(run_id, str(directory)).operation if run_id else ""
     return _Local(

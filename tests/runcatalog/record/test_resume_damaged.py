@@ -78,6 +78,7 @@ RESULT = {"status": "KILLED", "reason": "", "ended": 1, "session": 1, "wall_seco
         ("journal/run.json", {"flags": []}, "journal/run.json: 'flags' is missing or invalid"),
         ("journal/run.json", {"started": None}, "journal/run.json: 'started' is missing or invalid"),
         ("journal/progress.json", {"t": "noon"}, ": its journal is damaged (TypeError"),
+        ("journal/progress.json", {"seconds": 1e999}, ": its journal is damaged (OverflowError"),
         ("result.json", RESULT | {"ended": "noon"}, "result.json: invalid end 'noon'"),
         ("result.json", RESULT | {"wall_seconds": "an hour"}, ""),
     ],

@@ -165,6 +165,9 @@ def test_runs_that_could_not_be_compared_are_named(shell):
     printed = shell.inside("verify")
     assert "not compared: 2 deleted in MLflow" in printed
     assert "not compared: 2 committed records that are not in MLflow" in printed
+    (journal_of(shell).parent / "result.json").unlink()
+    (journal_of(shell) / "progress.json").write_text('{"seconds": Infinity}')
+    assert "not compared: 1 no readable journal" in shell.inside("verify")
 
 
 def test_an_error_is_no_difference(shell):

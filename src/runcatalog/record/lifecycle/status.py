@@ -32,6 +32,8 @@ from runcatalog.record.lifecycle.signals import (
 from runcatalog.record.untrusted import guild_attribute
 
 LOST_AFTER = 15 * 60  # s without a heartbeat, after which a run on another host is lost
+# What the status of a run raises whose files somebody has edited.
+EDITED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 _TAIL_BYTES = 65536  # of metrics.jsonl; contains its last line
 
 
@@ -100,7 +102,7 @@ def checked_status(run_dir: Path) -> Status:
     """
     try:
         status = status_of(run_dir)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except EDITED as error:
         text = f"{type(error).__name__}: {error}"
         raise UserError(f"{run_dir}: its journal is damaged ({text})") from None
     wrong = ""
