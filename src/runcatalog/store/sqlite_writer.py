@@ -50,16 +50,7 @@ _RUN_ID = re.compile(r"tags\.run_id = '([0-9a-f]+)'")
 
 
 class RunExists(UserError):
-    """Another process has added a run with the same run_id.
-
-    Args:
-        run_id: The run_id.
-        id: MLflow's id of that run.
-    """
-
-    def __init__(self, run_id: str, id: str) -> None:
-        super().__init__(f"run {run_id[:8]} is in MLflow already")
-        self.id = id
+    """Another process has added a run with the same run_id."""
 
 
 class Points(NamedTuple):
@@ -424,7 +415,7 @@ class NewRunClient:
         )
         (id,) = self._tables.add([new], self._replaced)
         if id != new.id:
-            raise RunExists(new.run_id, id)
+            raise RunExists(f"run {new.run_id[:8]} is in MLflow already")
 
     def _is_open(self, run_id: str) -> bool:
         return self._run is not None and self._run.info.run_id == run_id

@@ -116,9 +116,8 @@ def test_a_run_that_another_process_added_meanwhile_is_not_duplicated(store, tmp
     run = late.create_run(store.experiment("door"), 1, {"run_id": "e" * 32}, "one")
     assert late.search_runs([store.experiment("door")], query) == []
     first = add(store, early, "e" * 32, tmp_path)
-    with pytest.raises(RunExists) as caught:
+    with pytest.raises(RunExists):
         late.set_terminated(run.info.run_id, "FINISHED", 5)
-    assert caught.value.id == first
     assert not any(rows(store, run.info.run_id).values())
     (stored,) = store.new_run_client().search_runs([store.experiment("door")], query)
     assert stored.info.run_id == first
