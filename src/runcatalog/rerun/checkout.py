@@ -15,13 +15,14 @@ def full_id(root: Path, commit: str) -> str:
     """Return all 40 digits of a commit.
 
     Raises:
-        CatalogError: The project is not in a git repository, or the repository lacks the commit.
+        CatalogError: The project is not in a git repository, git refuses it, or it lacks the commit.
     """
     full = _git(root, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
     if full.returncode:
+        why = full.stderr.partition("\n")[0].removeprefix("fatal: ")
+        lacking = "not in this repository (a shallow clone gets it with `git fetch --unshallow`)"
         raise CatalogError(
-            f"commit {commit[:12]} is not in this repository "
-            "(a shallow clone gets it with `git fetch --unshallow`)"
+            f"commit {commit[:12]}: {why}" if why else f"commit {commit[:12]} is {lacking}"
         )
     return full.stdout.strip()
 

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from runcatalog.cli import rerun
 from runcatalog.model.errors import CatalogError
-from runcatalog.rerun.checkout import checked_out
+from runcatalog.rerun.checkout import checked_out, full_id
 from runcatalog.rerun.outcome import Outcome, compare
 from runcatalog.rerun.rerun import Repeater
 
@@ -176,6 +177,16 @@ def test_a_commit_that_git_cannot_check_out_is_an_error_with_its_reason(recorded
         checked_out(recorded.root, recorded.commit, tmp_path / "file"),
     ):
         pass
+
+
+def test_a_repository_that_git_does_not_read_is_named(tmp_path, monkeypatch):
+    """It was said to lack the commit, which no fetch would have brought."""
+    with pytest.raises(CatalogError, match="commit abcdef01: not a git repository"):
+        full_id(tmp_path, "abcdef01")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own, for its tests
+    with pytest.raises(CatalogError, match="commit abcdef01: detected dubious ownership"):
+        full_id(tmp_path, "abcdef01")
 
 
 def test_a_run_that_starts_from_another_is_repeated_with_that_one(recorded):
