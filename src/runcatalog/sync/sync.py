@@ -346,9 +346,15 @@ class Sync:
             self._add_problem(run.id, UserError(text))
             return
         known = self.index.get(run.id)
-        if known and not known.deleted and known.status != RUNNING and known.record.versions:
-            return  # recorded in a journal that was removed since, and had more than Guild has
         status, reason = run.end()
+        if known and not known.deleted and known.record.versions:
+            # It is from a journal that was removed since, and had more than Guild has, but perhaps not the end.
+            if known.status == RUNNING != status:
+                self._count_sent(run.id, run.operation, status)
+                self.store.tag(known.id, {"reason": reason})
+                ended = int(1000 * (run.wall_seconds or 0)) + (run.started or 0)
+                self.store.end(known, status, ended)
+            return
         # Scalars are read only after the end of a run, since points cannot be removed from MLflow. Guild writes
         # new files in each session, and what an earlier one computed is not the run's result.
         files = scalars.event_files(run.directory, run.started or 0) if status != RUNNING else []

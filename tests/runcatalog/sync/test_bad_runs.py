@@ -280,6 +280,9 @@ def test_a_run_whose_journal_was_removed_keeps_its_row(project, tmp_path, monkey
     assert (sent, problems, len(kept[0].metrics["loss"].steps)) == (1, [], 3)
     shutil.rmtree(directory / "journal")
     assert sync() == (0, [], kept)
+    with sqlite3.connect(project.root / "mlflow.db") as connection:
+        connection.execute("UPDATE runs SET status = 'RUNNING'")
+    assert sync() == (1, [], kept)
 
 
 def test_a_run_that_is_removed_while_others_are_sent_keeps_its_row(project, tmp_path):
