@@ -30,10 +30,11 @@ _TEMPLATE = """\
 {{{{ table([{names}]) }}}}
 """
 _IGNORED = (
-    *(".guild/", "runs/", "mlflow.db*", "mlartifacts/", "mlruns/", ".cache/"),
+    # An environment that git sees would make the code of every run count as uncommitted.
+    *(".venv/", ".guild/", "runs/", "mlflow.db*", "mlartifacts/", "mlruns/", ".cache/"),
     *("/runs_local.md", "/runs_local/", "/site/", "/site.html"),
 )
-_IGNORE_HEAD = "# Files of Guild, MLflow and `catalog` on this machine; shared records are in experiments/records."
+_IGNORE_HEAD = "# Files of Python, Guild, MLflow and `catalog` on this machine; shared records are in experiments/records."
 
 
 def init(options: argparse.Namespace) -> int:

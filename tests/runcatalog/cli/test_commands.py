@@ -15,6 +15,7 @@ import pytest
 import prepared
 from rendered import committed, local
 from runcatalog.model.project import Project
+from runcatalog.record.provenance.git import commit_facts
 from runcatalog.record.provenance.machine import cpu_name
 from runcatalog.text import markdown
 
@@ -430,6 +431,21 @@ def test_init_appends_to_a_gitignore_of_any_encoding(shell):
     assert b"\n.cache/\n" in content
     shell.inside("init")
     assert path.read_bytes() == content
+
+
+def test_the_environment_in_a_new_project_is_no_uncommitted_code(shell):
+    """The venv of Python 3.11 and 3.12 has no .gitignore: all runs counted as made with uncommitted code."""
+    shell.inside("init")
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", shell.root / ".venv"], check=True
+    )
+    for path in (shell.root / ".venv").glob(".gitignore"):  # of later versions
+        path.unlink()
+    shell("git init -q && git add -A && git -c user.name=a -c user.email=a@b commit -qm a")
+    assert ".venv" not in shell("git ls-files")
+    assert commit_facts(shell.root)["dirty"] == ""
+    (shell.root / "train.py").write_text("")
+    assert commit_facts(shell.root)["dirty"] != ""
 
 
 def test_a_full_disk_is_an_error_and_not_an_empty_answer(shell):
