@@ -186,7 +186,9 @@ class GuildRun:
             return FINISHED, ""
         if end := end_from_exit_status(status):
             return end
-        line = self.hide.text(last_message(self.directory / ".guild" / "output"))
+        # The output of a batch ends with the commands that continue and show it.
+        noted = self._result.get("reason") if self.proto_operation else ""
+        line = self.hide.text(str(noted or last_message(self.directory / ".guild" / "output")))
         return "FAILED", f"exit status {status}: {line}" if line else f"exit status {status}"
 
     @cached_property
@@ -233,9 +235,13 @@ class GuildRun:
         """Importance of the parameters, computed at the end of a search; None without it."""
         if not self.proto_operation:
             return None
-        result = (read_json(self.directory / "result.json") or {}).get("result")
+        result = self._result.get("result")
         importance = result.get("importance") if isinstance(result, dict) else None
         return importance if isinstance(importance, dict) else None
+
+    @property
+    def _result(self) -> dict[str, Any]:
+        return read_json(self.directory / "result.json") or {}
 
     @cached_property
     def method(self) -> str:

@@ -117,14 +117,15 @@ def run(
     if importance := _importance(done, dimensions, objective):
         result["importance"] = importance
     reason = "no trial succeeded"
+    if failures := [t.reason for t in done if t.reason]:
+        reason += f"; the last one: {failures[-1]}"
     if not done:
         reason = "no trial was run: earlier ones tried every point (use prev-trials=batch)"
         result["summary"] = reason
     _write_result(batch, result, reason)
     print(_report(batch, result["summary"], done, objective), flush=True)
     if result["objective"] is None:
-        reasons = [t.reason for t in done if t.reason]
-        raise SearchError(reason + (f"; the last one: {reasons[-1]}" if reasons else ""))
+        raise SearchError(reason)
     return result
 
 

@@ -21,8 +21,8 @@ from runcatalog.guild.compat import BATCH
 from runcatalog.guild.runs import BATCH_RUN, GuildRun
 from runcatalog.guild.side_by_side import Started, run_side_by_side
 from runcatalog.record.config import REFUSED, note_refusal
-from runcatalog.record.journal.files import read_json
-from runcatalog.record.lifecycle.signals import KILLED, die_with_parent
+from runcatalog.record.journal.files import read_json, write_json
+from runcatalog.record.lifecycle.signals import FAILED, KILLED, die_with_parent
 from runcatalog.search import report, trials
 from runcatalog.search.core import is_value
 from runcatalog.search.space import SearchError
@@ -320,6 +320,8 @@ def main() -> None:
         with _reporting() as progress:
             import_module(BATCH).main()
         if progress and progress[0].have_all_failed:
+            failed = {"status": FAILED, "reason": "no trial finished", "result": None}
+            write_json(Path(os.environ["RUN_DIR"]) / "result.json", failed)
             sys.exit(1)  # and Guild keeps the batch, which can be restarted
     except SearchError as error:
         note_refusal(Path(os.environ["RUN_DIR"]))

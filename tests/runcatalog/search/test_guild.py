@@ -414,6 +414,8 @@ def test_a_batch_without_a_finished_trial_fails_and_can_be_restarted(project):
         f"  to run the remaining trials: guild run --restart {batch.name[:8]} -y",
         f"  to show it: catalog sync && catalog row {batch.name[:8]}",
     ]
+    end = GuildRun(batch.name, str(batch)).end()
+    assert end == ("FAILED", "exit status 1: no trial finished")
     again = batch_lines(project.run("--restart", batch.name, code=1))
     assert again[0].startswith("batch: trial 1 of 2")
 
@@ -474,7 +476,10 @@ def test_importance_of_the_parameters_is_stored_when_the_search_ends(project):
 
 def test_without_a_finite_objective_a_trial_failed(project):
     output = project.run("toy:train", "x=[-5.0:10.0]", "mode=broken", "--max-trials", "2", code=1)
-    assert "no trial succeeded; the last one: no finite score" in output
+    reason = "no trial succeeded; the last one: no finite score"
+    assert reason in output
+    batch = GuildRun(project.batch().name, str(project.batch()))
+    assert batch.end() == ("FAILED", f"exit status 1: {reason}")
     assert "Traceback" not in output
     assert len(notes(project.batch())) == 2
 
