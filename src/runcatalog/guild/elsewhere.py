@@ -164,7 +164,8 @@ def _imports(command: Sequence[str], directory: Path) -> dict[str, Path | None]:
             continue
         found[name] = path = _file_of(name, folders)
         if path is not None:
-            waiting += _imported_by(path)
+            package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+            waiting += _imported_by(path, package)
     return found
 
 
@@ -186,8 +187,8 @@ def _file_of(module: str, folders: Sequence[Path]) -> Path | None:
     return next((each for each in candidates if each.is_file()), None)
 
 
-def _imported_by(path: Path) -> list[str]:
-    """Return the modules, and names in modules, that a file imports."""
+def _imported_by(path: Path, package: str) -> list[str]:
+    """Return the modules, and names in modules, that a file in a package imports."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
@@ -196,7 +197,9 @@ def _imported_by(path: Path) -> list[str]:
     for statement in ast.walk(tree):
         if isinstance(statement, ast.Import):
             names += [alias.name for alias in statement.names]
-        elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
-            names.append(statement.module)
-            names += [f"{statement.module}.{alias.name}" for alias in statement.names]
+        elif isinstance(statement, ast.ImportFrom):
+            relative = "." * statement.level + (statement.module or "")
+            with contextlib.suppress(ImportError):  # above the package: the run will say so
+                module = importlib.util.resolve_name(relative, package)
+                names += [module, *(f"{module}.{alias.name}" for alias in statement.names)]
     return names

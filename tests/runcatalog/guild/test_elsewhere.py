@@ -26,3 +26,36 @@ def test_a_settings_file_that_is_being_edited_changes_nothing_for_a_sweep_that_r
     assert places() == 2
     file.write_text(SETTINGS)
     assert places() == 3
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "from lab.study.plan import all_runs",
+        "from .plan import all_runs",
+        "from . import plan",
+        "from .parts import first",
+        "def main():\n    from ..study.plan import all_runs",
+    ],
+)
+def test_what_a_script_does_is_found_behind_its_relative_imports(tmp_path, script):
+    """A script that starts other runs was sent away; one that reads records or finished runs found none there."""
+    package = tmp_path / "src" / "lab" / "study"
+    (package / "parts").mkdir(parents=True)
+    (package / "train.py").write_text(script)
+    (package / "plan.py").write_text(
+        "from runcatalog.guild.child_runs import plan as all_runs\nimport lab.study.old\n"
+    )
+    (package / "old.py").write_text(
+        "from runcatalog.guild import finished_runs\nFOLDER = 'x' / \"records\"\n"
+    )
+    (package / "parts" / "__init__.py").write_text("from .first import first\n")
+    (package / "parts" / "first.py").write_text("from ..plan import all_runs as first\n")
+    command = ["python", "-um", "guild.op_main", "src/lab.study.train", "--", "--lr", "1"]
+    assert elsewhere.stays(command, tmp_path)
+    assert elsewhere.looks_up_runs(command, tmp_path)
+    assert elsewhere.reads_records(command, tmp_path)
+    (package / "train.py").write_text("from . import other\nfrom .... import above\n")
+    assert not elsewhere.stays(command, tmp_path)
+    assert not elsewhere.looks_up_runs(command, tmp_path)
+    assert not elsewhere.reads_records(command, tmp_path)
