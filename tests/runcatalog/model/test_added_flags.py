@@ -54,6 +54,17 @@ def test_runs_from_before_a_flag_are_of_the_setting_with_its_declared_value(make
     assert len(ranking.rank(reader, "toy:train").groups) == 3
 
 
+def test_a_renamed_flag_is_an_added_one_and_one_that_was_removed(make, declare):
+    operations = declare("{epochs: 50, steps: 50}").operations()
+    old = [
+        make(n, value=0.5, seed=n, lr=0.1, epochs=count) for n, count in ((1, 50), (2, 50), (3, 9))
+    ]
+    new = [make(n, value=0.5, seed=n, lr=0.1, steps=count) for n, count in ((4, 50), (5, 9))]
+    known = {r.run: r for r in with_added_flags([*old, *new], operations)}
+    pooled = [[r.seed for r in runs] for runs in groups.by_setting(known.values(), known)]
+    assert sorted(pooled) == [[1, 2, 4], [3], [5]]
+
+
 def test_the_newest_run_of_a_seed_counts_whether_or_not_it_has_the_flag(make, declare):
     operations = declare("{momentum: 1}").operations()
     first = make(1, value=0.5, seed=1, lr=0.1)
