@@ -23,6 +23,7 @@ from runcatalog.guild.side_by_side import Started, run_side_by_side
 from runcatalog.record.config import REFUSED, note_refusal
 from runcatalog.record.journal.files import read_json, write_json
 from runcatalog.record.lifecycle.signals import FAILED, KILLED, die_with_parent
+from runcatalog.record.output import messages
 from runcatalog.search import report, trials
 from runcatalog.search.core import is_value
 from runcatalog.search.space import SearchError
@@ -92,12 +93,14 @@ class Progress:
         failed = [number for number, status in sorted(self._statuses.items()) if status]
         for number in failed[:SHOWN_FAILED]:
             run = self._runs[number]
-            again = "" if run.get(REFUSED) else f"; again: guild run --restart {run.id[:8]}"
+            again = "" if run.get(REFUSED) else f"; again: {messages.restart(run.id)}"
             print(f"  trial {number} {_end(run)}{again}")
         if len(failed) > SHOWN_FAILED:
             print(f"  {len(failed) - SHOWN_FAILED} more failed")
         if is_stopped or self.have_all_failed:
-            print(f"  to run the remaining trials: guild run --restart {self._batch.id[:8]} -y")
+            # A restarted run has its own copy of the code, in which a mistake is not mended.
+            same = " with the same code" if self.have_all_failed else ""
+            print(f"  to run the remaining trials{same}: {messages.restart(self._batch.id)}")
         # A trial whose flags were refused has no row, and a single one has none of a batch.
         rows = [run.id for run in self._runs.values() if not run.get(REFUSED)]
         if rows:

@@ -58,6 +58,7 @@ def test_a_batch_reports_failed_trials_and_stops_at_the_first_by_option(lab, eng
     assert "exited with an error" in done.stdout
     assert "batch: trial 4 of 4" not in done.stdout
     assert "batch: 0 of 4 trials finished" in done.stdout
+    assert "with the same code: ENGINE=lab guild run --restart " in done.stdout
 
 
 def test_trials_that_are_staged_are_not_started(lab, engine):

@@ -400,7 +400,7 @@ def test_a_batch_says_which_trials_failed_and_how_to_run_them_again(project):
     told = project.run("toy:train", "y=[6.0,12.0]").splitlines()
     (failed,) = (path for path in runs_of(project) if project.attr(path, "exit_status") == "1")
     assert (
-        f"  trial 2 failed: exit status 1: exploded; again: guild run --restart {failed.name[:8]}"
+        f"  trial 2 failed: exit status 1: exploded; again: guild run --restart {failed.name[:8]} -y"
         in told
     )
     assert told[-1].startswith("  to show it: catalog sync && catalog row ")
@@ -411,7 +411,7 @@ def test_a_batch_without_a_finished_trial_fails_and_can_be_restarted(project):
     batch = project.batch()
     assert "batch: 0 of 2 trials finished" in told
     assert told[-2:] == [
-        f"  to run the remaining trials: guild run --restart {batch.name[:8]} -y",
+        f"  to run the remaining trials with the same code: guild run --restart {batch.name[:8]} -y",
         f"  to show it: catalog sync && catalog row {batch.name[:8]}",
     ]
     end = GuildRun(batch.name, str(batch)).end()
