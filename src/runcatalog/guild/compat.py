@@ -7,34 +7,9 @@ All other code imports them from here, so that a new version of Guild is checked
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runcatalog.guild import import_hook
-
-if TYPE_CHECKING:
-    from guild import (
-        _api as api,
-    )
-    from guild import (
-        batch_util,
-        exit_code,
-        flag_util,
-        guildfile,
-        index,
-        main,
-        model,
-        model_proxy,
-        op,
-        op_cmd,
-        op_util,
-        query,
-        resolver,
-        run,
-        run_util,
-        var,
-        yaml_util,
-    )
-    from guild.plugins import python_script
 
 # Modules that Guild and this project start with `python -m`.
 BATCH = "guild.batch_main"
@@ -63,33 +38,6 @@ MODULES = {
     "var": "guild.var",
     "yaml_util": "guild.yaml_util",
 }
-
-__all__ = [
-    "BATCH",
-    "COMMAND",
-    "FLAG_READER",
-    "MODULES",
-    "REFRESHING",
-    "api",
-    "batch_util",
-    "exit_code",
-    "flag_util",
-    "guildfile",
-    "index",
-    "main",
-    "model",
-    "model_proxy",
-    "op",
-    "op_cmd",
-    "op_util",
-    "python_script",
-    "query",
-    "resolver",
-    "run",
-    "run_util",
-    "var",
-    "yaml_util",
-]
 
 
 def __getattr__(name: str) -> Any:
