@@ -25,6 +25,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -43,6 +44,7 @@ from guild.plugin import Plugin
 import runcatalog
 from runcatalog.guild import elsewhere
 from runcatalog.guild.compat import FLAG_READER, REFRESHING
+from runcatalog.record.journal.files import read_json, write_json
 from runcatalog.record.output import terminal_output
 from runcatalog.record.provenance.git import commit_facts
 from runcatalog.record.untrusted import check_unfolded
@@ -135,6 +137,7 @@ def _keep_switches() -> None:
     op_cmd._cmd_flag_as_data = with_switch
 
 
+_DECLARING = ".modules"  # end of the name of a file beside Guild's cache of a script's flags
 _LABELS = {"op": "label-template", "run_params": "label"}  # sources of a restarted run's label
 
 
@@ -206,8 +209,8 @@ def _cached_data(
 ) -> tuple[Any, str]:
     """Return Guild's cached flags of a script, None if the script has changed since, and the cache's path."""
     cache = self._cached_data_path(path, base_args)
-    # A script may import its flags from a module in its folder, which Guild does not check.
-    if not self._cache_valid(cache, path) or os.path.getmtime(cache) < _last_change(path):
+    # A script may import its flags from other modules, which Guild does not check.
+    if not self._cache_valid(cache, path) or os.path.getmtime(cache) < _last_change(path, cache):
         return None, cache
     return pickle.loads(
         _read_cache(cache, os.stat(cache).st_mtime_ns)
@@ -236,10 +239,12 @@ def _note_reading(note_once: Callable[[str], None]) -> Callable[[str], None]:
     return lambda message: note_once(text() if message == REFRESHING else message)
 
 
-def _last_change(path: str) -> float:
-    """Return when a module in a script's folder changed last [s since the epoch]."""
-    with os.scandir(os.path.dirname(path) or ".") as entries:
-        return max((e.stat().st_mtime for e in entries if e.name.endswith(".py")), default=0)
+def _last_change(path: str, cache: str) -> float:
+    """Return when a module in a script's folder, or one that declares its flags, changed last [s since the epoch]."""
+    folder = Path(path).parent
+    declaring = read_json(Path(cache + _DECLARING)) or {}
+    modules = [*folder.glob("*.py"), *map(Path, declaring.get("modules", ()))]
+    return max((module.stat().st_mtime for module in modules if module.is_file()), default=0)
 
 
 @lru_cache
@@ -253,15 +258,21 @@ def _read_flags(command: list[str], *, stderr: int, env: dict[str, str]) -> byte
 
     If that fails, a new Python runs the command and reports the error.
     """
+    from runcatalog.guild.compat import python_script
+
     if command[1:3] == ["-m", FLAG_READER]:
         # The slowest imports of most scripts; imported before the fork, they are loaded only once.
         for name in ("gymnasium", "runcatalog.record.run"):
             with suppress(ImportError):
                 import_module(name)
         with tempfile.TemporaryFile() as output:
+            script, _, base_arguments, _ = command[3:]
+            cache = python_script.PythonScriptPlugin._cached_data_path(
+                script, shlex.split(base_arguments)
+            )
             child = os.fork()
             if not child:
-                _run_flags_module(command[2:], env, output.fileno())
+                _run_flags_module(command[2:], env, output.fileno(), Path(cache + _DECLARING))
             _, status = os.waitpid(child, 0)
             output.seek(0)
             if status == 0:
@@ -269,8 +280,13 @@ def _read_flags(command: list[str], *, stderr: int, env: dict[str, str]) -> byte
     return subprocess.check_output(command, stderr=stderr, env=env)
 
 
-def _run_flags_module(arguments: list[str], env: dict[str, str], output: int) -> NoReturn:
-    """Reset this forked process to the state of a new Python, run Guild's module, and exit."""
+def _run_flags_module(
+    arguments: list[str], env: dict[str, str], output: int, declaring: Path
+) -> NoReturn:
+    """Reset this forked process to the state of a new Python, run Guild's module, and exit.
+
+    The modules that declare flags are noted in the file `declaring`, unless there are none.
+    """
     code = 1
     try:
         for descriptor in (1, 2):
@@ -293,7 +309,22 @@ def _run_flags_module(arguments: list[str], env: dict[str, str], output: int) ->
         with suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()
+            if modules := sorted(_declaring_modules()):
+                declaring.parent.mkdir(parents=True, exist_ok=True)
+                write_json(declaring, {"modules": modules})
         os._exit(code)
+
+
+def _declaring_modules() -> set[str]:
+    """Return the files of the modules of this process that declare the flags of recorded scripts."""
+    from runcatalog.record.config import Config
+
+    files, waiting = set[str](), [Config]
+    while waiting:
+        for declared in waiting.pop().__subclasses__():
+            waiting.append(declared)
+            files.add(getattr(sys.modules.get(declared.__module__), "__file__", None) or "")
+    return files - {""}
 
 
 def _is_guild_hook(hook: Any) -> bool:

@@ -144,6 +144,32 @@ def test_a_changed_module_next_to_the_script_invalidates_the_cache(flags, tmp_pa
     assert flags()["one"]["lr"].default == 0.25
 
 
+def test_a_changed_module_of_another_folder_that_declares_flags_invalidates_the_cache(
+    flags, tmp_path
+):
+    """A flag that was added there was unknown to `guild run` until the script itself was changed."""
+    (tmp_path / "s.py").write_text(
+        "import argparse\nfrom s_parts.options import Config\nfrom runcatalog import record\n"
+        "if __name__ == '__main__':\n"
+        "    record.run_script(print, Config, argparse.ArgumentParser())\n"
+    )
+    (tmp_path / "guild.yml").write_text(
+        "- model: m\n  operations: {one: {main: s, flags-import: all}}"
+    )
+    options = tmp_path / "s_parts" / "options.py"
+    options.parent.mkdir()
+    declared = (
+        "from dataclasses import dataclass\nfrom runcatalog import record\n"
+        "@dataclass(frozen=True)\nclass Config(record.Config):\n    s_lr: float = 0.1\n"
+    )
+    options.write_text(declared)
+    assert flags()["one"]["s-lr"].default == 0.1
+    options.write_text(f"{declared}    s_momentum: float = 0.9\n")
+    later = time.time() + 2
+    os.utime(options, (later, later))
+    assert flags()["one"]["s-momentum"].default == 0.9
+
+
 def _flags_and_output(folder, monkeypatch, how) -> list[tuple[dict, str]]:
     """(flags, printed text) per script, read with `how`."""
     results = []
