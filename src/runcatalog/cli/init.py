@@ -34,7 +34,7 @@ _IGNORED = (
     *(".venv/", ".guild/", "runs/", "mlflow.db*", "mlartifacts/", "mlruns/", ".cache/"),
     *("/runs_local.md", "/runs_local/", "/site/", "/site.html"),
 )
-_IGNORE_HEAD = "# Files of Python, Guild, MLflow and `catalog` on this machine; shared records are in experiments/records."
+_IGNORE_HEAD = "# Files of Python, Guild, MLflow and `catalog` on this machine; records are in experiments/records."
 
 
 def init(options: argparse.Namespace) -> int:
