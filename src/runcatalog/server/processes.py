@@ -50,12 +50,16 @@ def start(folder: Folder, settings: Settings) -> str:
     """Start the server; return a line with its address.
 
     Raises:
-        UserError: It does not start; the message is the reason.
+        UserError: It does not start, or runs with other settings; the message is the reason.
     """
     folder.create()
     with locked(folder):
         if (pid := running(folder)) is not None:
-            return f"runs already: {address(folder.settings())} (process {pid})"
+            kept = folder.settings()
+            line = f"runs already: {address(kept)} (process {pid})"
+            if settings != kept:
+                raise UserError(f"{line}; `catalog server stop` first: options count at a start")
+            return line
         return launch(folder, settings)
 
 
