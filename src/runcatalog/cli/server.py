@@ -61,8 +61,6 @@ def _user(folder: Folder, options: argparse.Namespace) -> None:
     if options.user_action == "list":
         rows = [[name, ", ".join(experiments) or "-"] for name, experiments in running.users()]
         print("\n".join(terminal.table(("user", "may write to"), rows)))
-    elif not options.name:
-        raise CatalogError(f"catalog server user {options.user_action} NAME: the name is missing")
     elif options.user_action == "add":
         print("\n".join(running.add(options.name, options.experiments, options.credentials)))
     elif options.user_action == "password":
@@ -91,15 +89,22 @@ def add(commands: Commands) -> None:
     )
     actions = sub.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    def action(name: str, act: object, text: str) -> argparse.ArgumentParser:
-        made = actions.add_parser(name, help=text, description=text, formatter_class=Help)
+    def action(
+        name: str, act: object, text: str, among: argparse._SubParsersAction = actions
+    ) -> argparse.ArgumentParser:
+        made = among.add_parser(name, help=text, description=text, formatter_class=Help)
         made.set_defaults(act=act, parser=made)
         default = "~/.local/share/runcatalog-server; as root /var/lib/runcatalog-server"
         made.add_argument(
-            "--folder", type=Path, metavar="DIR", help=f"the server's files ({default})"
+            "--folder",
+            type=Path,
+            metavar="DIR",
+            default=argparse.SUPPRESS,  # one that stands before the action stays
+            help=f"the server's files ({default})",
         )
         return made
 
+    sub.set_defaults(folder=None)
     start = action("start", _start, "start it; options stay for the next start")
     start.add_argument("--port", type=int, help="on 127.0.0.1 (default: 5000)")
     start.add_argument("--workers", type=int, metavar="N", help="processes that answer requests")
@@ -108,15 +113,23 @@ def add(commands: Commands) -> None:
     action("stop", _stop, "stop MLflow and its database")
     action("status", _status, "does it run, and where?")
     user = action("user", _user, "add, list or remove users, or give one a new password")
-    user.add_argument("user_action", choices=("add", "list", "password", "remove"))
-    user.add_argument("name", nargs="?", metavar="NAME")
-    user.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="that NAME may write to")
-    user.add_argument(
-        "--credentials",
-        type=Path,
-        metavar="FILE",
-        help="for the password (default: NAME.credentials)",
+    users = user.add_subparsers(dest="user_action", metavar="ACTION", required=True)
+    new = action("add", _user, "add a user, or let one write to more experiments", users)
+    action("list", _user, "users, and what each may write to", users)
+    password = action("password", _user, "a new password; the old one ends", users)
+    remove = action("remove", _user, "remove a user; the runs stay", users)
+    for each in (new, password, remove):
+        each.add_argument("name", metavar="NAME")
+    new.add_argument(
+        "experiments", nargs="*", default=[], metavar="EXPERIMENT", help="that NAME may write to"
     )
+    for each in (new, password):
+        each.add_argument(
+            "--credentials",
+            type=Path,
+            metavar="FILE",
+            help="for the password (default: NAME.credentials)",
+        )
     action("backup", _backup, "write runs, users and artifacts to a file, while it runs")
     action("restore", _backup, "replace runs, users and artifacts by those of a file")
     action("upgrade", _backup, "bring the tables to the installed MLflow, after a backup")

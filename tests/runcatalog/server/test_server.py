@@ -274,7 +274,7 @@ def test_a_backup_restores_everything_and_a_stop_loses_nothing(group, ada):
     # Not a fork of a prepared process, which would outlive a kill unseen.
     line = f"-m runcatalog.cli.main server start --folder {group.folder.path}"
     assert group.uri in shell(f"{sys.executable} {line}")
-    assert "runs already" in group.catalog("start")
+    assert "runs already" in group.catalog(f"start --port {group.port}")
     assert group.uri in group.catalog("status")
     shell.inside("verify", code=1)
     assert "no differences" in shell.inside("verify --repair")
@@ -296,7 +296,7 @@ def test_a_database_that_is_in_use_is_not_restored_and_the_server_goes_on(group,
         ("user add a:b", "no name of a user"),
         ("user add admin", "the server's own user"),
         ("user remove nobody", "no user 'nobody'"),
-        ("user add", "the name is missing"),
+        ("start --host-name other.lab", "options count at a start"),
         ("restore /nowhere.tar", "there is no such file"),
         ("backup /nowhere/x.tar", "there is no folder /nowhere"),
         ("start --port 0", "between 1 and 65535"),
@@ -308,6 +308,13 @@ def test_bad_input_is_a_one_line_error(group, line, why):
     output = group.catalog(line, code=1)
     assert why in output
     assert output.count("\n") == 1
+
+
+def test_only_a_new_right_names_experiments(group, bob):
+    """`user remove bob toy` removed bob, not a right of bob's."""
+    printed = group.catalog("user remove bob toy", code=2)
+    assert "unrecognized arguments: toy" in printed
+    assert "bob" in group.catalog("user list")
 
 
 def test_a_proxys_name_is_let_in_and_no_other(group):
