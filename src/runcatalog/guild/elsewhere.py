@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ _RUN_MODULE = "guild.op_main"  # its first argument is the operation's script
 # A script that imports these starts other runs: it stays, they go.
 _STAYS = {"runcatalog.guild.child_runs", "runcatalog.search.driver"}
 _LOOKS_UP = "runcatalog.guild.finished_runs"
+_RECORDS = re.compile(rb"""["'/]records["'/]""")  # a path, or a part of one
 
 
 def require() -> None:
@@ -141,7 +143,7 @@ def stays(command: Sequence[str], directory: Path, proto: Any = None) -> bool:
 def reads_records(command: Sequence[str], directory: Path) -> bool:
     """Return whether a run's script, or a module of the project that it imports, names the folder of records."""
     found = _imports(command, directory).values() if _RUN_MODULE in command else ()
-    return any(path is not None and b'"records"' in path.read_bytes() for path in found)
+    return any(path is not None and _RECORDS.search(path.read_bytes()) for path in found)
 
 
 def looks_up_runs(command: Sequence[str], directory: Path) -> bool:

@@ -59,3 +59,19 @@ def test_what_a_script_does_is_found_behind_its_relative_imports(tmp_path, scrip
     assert not elsewhere.stays(command, tmp_path)
     assert not elsewhere.looks_up_runs(command, tmp_path)
     assert not elsewhere.reads_records(command, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('FOLDER / "records"', True),
+        ("FOLDER / 'records'", True),
+        ('Path("experiments/records/toy")', True),
+        ("glob('experiments/records/*/*.json')", True),
+        ("records = read(old_records)", False),
+        ("import wandb.records", False),
+    ],
+)
+def test_records_are_shipped_to_a_script_that_names_their_folder(tmp_path, text, expected):
+    (tmp_path / "train.py").write_text(text)
+    assert elsewhere.reads_records(["guild.op_main", "train"], tmp_path) is expected
