@@ -34,7 +34,8 @@ def require() -> None:
     folders = {Path(path) for path in sys.path if path}
     if os.environ.get(VARIABLE) and not any((folder / name).is_file() for folder in folders):
         raise SystemExit(
-            f"{VARIABLE} is set, but {name} is not installed beside the packages: `make setup` puts it there"
+            f"{VARIABLE} is set, but {name} is not installed beside the packages: `make setup` puts it there, "
+            "or `pip install` of this library without -e"
         )
 
 

@@ -75,3 +75,17 @@ def test_what_a_script_does_is_found_behind_its_relative_imports(tmp_path, scrip
 def test_records_are_shipped_to_a_script_that_names_their_folder(tmp_path, text, expected):
     (tmp_path / "train.py").write_text(text)
     assert elsewhere.reads_records(["guild.op_main", "train"], tmp_path) is expected
+
+
+def test_without_the_import_hook_a_run_does_not_silently_stay_here(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    monkeypatch.setenv("ENGINE", "lab")
+    with pytest.raises(
+        SystemExit, match=r"`make setup` puts it there, or `pip install` .* without -e"
+    ):
+        elsewhere.require()
+    (tmp_path / "runcatalog_engine.pth").touch()
+    elsewhere.require()
+    monkeypatch.delenv("ENGINE")
+    (tmp_path / "runcatalog_engine.pth").unlink()
+    elsewhere.require()
