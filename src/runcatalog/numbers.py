@@ -53,8 +53,8 @@ def amount(number_: float) -> str:
 
 
 def plural(name: str) -> str:
-    """Return the plural of a unit: "updates", "tosses"; "env steps" is one already."""
-    if name.endswith(("ss", "x", "ch", "sh")):
+    """Return the plural of a unit: "updates", "tosses", "epochs"; "env steps" is one already."""
+    if name.endswith(("ss", "x", "ch", "sh")) and not name.endswith("epoch"):
         return f"{name}es"
     return name if name.endswith("s") else f"{name}s"
 

@@ -438,8 +438,9 @@ class Sync:
         tags = {**tags, STAMP: "guild"}
         stored = self.index.get(record.run)
         if stored is None:
+            id = self.store.write(record, tags, points)
             self._count_sent(record.run, record.operation, record.status)
-            return self.store.write(record, tags, points)
+            return id
         if stored.deleted:
             self.report.deleted += 1
             return ""
@@ -447,7 +448,7 @@ class Sync:
         new_tags = {**tags, DIGEST: digest(record)}
         changed = any(stored.tags.get(name) != value for name, value in new_tags.items())
         if changed or stored.status != record.status:
-            self._count_sent(record.run, record.operation, record.status)
+            id = stored.id
             # Replaced by a new row: the experiment of a row cannot be changed, nor can its flags and points; rows from
             # a CSV or from an interrupted write are incomplete.
             replace_row = stored.tags.get(DIGEST) == INCOMPLETE or bool(stored.record.reported_by)
@@ -457,8 +458,10 @@ class Sync:
                 addition = Addition(record, tags, replaces=stored, points=points or {})
                 ((_, id),) = self.store.write_all([addition])
                 self.index.leave_out(stored)
-                return id
-            self.store.update(stored, record, tags)
+            else:
+                self.store.update(stored, record, tags)
+            self._count_sent(record.run, record.operation, record.status)
+            return id
         return stored.id
 
     def _publish(self, run_id: str, where: str, tags: dict[str, str], known: str = "") -> bool:

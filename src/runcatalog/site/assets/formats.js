@@ -92,7 +92,7 @@ const formats = {
     const words = formats.words(name);
     if (number === 1) return `1 ${words}`;
     const amount = number >= 1e5 ? `${formats.number(Number(number) / 1e6, 2)} M` : formats.number(number);
-    const plural = /(ss|x|ch|sh)$/.test(words) ? "es" : words.endsWith("s") ? "" : "s";
+    const plural = /(ss|x|(?<!epo)ch|sh)$/.test(words) ? "es" : words.endsWith("s") ? "" : "s";
     return `${amount} ${words}${plural}`;
   },
 

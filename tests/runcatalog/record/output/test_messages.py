@@ -225,6 +225,7 @@ def test_the_time_left_follows_the_speed_of_the_last_minute():
         (1, "update", "1 update"),
         (360, "update", "360 updates"),
         (500, "toss", "500 tosses"),
+        (3, "epoch", "3 epochs"),
         (4e5, "env steps", "0.4 M env steps"),
     ],
 )
