@@ -15,14 +15,12 @@ class Row(NamedTuple):
     Attributes:
         case: Its name.
         how: How the test causes it.
-        test: `FILE::FUNCTION`, below tests/.
         status: The recorded status.
         reason: Verbatim; `…` stands for what differs from run to run.
     """
 
     case: str
     how: str
-    test: str
     status: str
     reason: str
 

@@ -43,9 +43,9 @@ def ended(toy):
         ("memory", 1, "FAILED", "out of memory", 1),
         ("nothing", 0, "FAILED", "the script ended without a result", 0),
         ("exit", 3, "FAILED", "exit 3", 0),
-        ("exit_0", 0, *ENDS["sys.exit without a result"][3:], 0),
-        ("bad_result", 1, *ENDS["a result that is no data"][3:], None),
-        ("late_error", 1, *ENDS["exception after the result"][3:], None),
+        ("exit_0", 0, *ENDS["sys.exit without a result"][-2:], 0),
+        ("bad_result", 1, *ENDS["a result that is no data"][-2:], None),
+        ("late_error", 1, *ENDS["exception after the result"][-2:], None),
     ],
 )
 def test_end_by_itself(toy, end, code, status, reason, lines):
