@@ -65,7 +65,9 @@ class QueryResult:
         self.records |= {record.run: record for record in self.reader.with_points(unread)}
 
 
-def find_runs(reader: Reader, query: str) -> QueryResult:
+def find_runs(
+    reader: Reader, query: str, by_run: Mapping[str, StoredRun] | None = None
+) -> QueryResult:
     """Return the runs that match a query.
 
     Curves are read only for `best:`, and only for runs that the rest of the query does not decide.
@@ -73,12 +75,14 @@ def find_runs(reader: Reader, query: str) -> QueryResult:
     Args:
         reader: The runs.
         query: See :mod:`runcatalog.query.language`.
+        by_run: All runs of the reader by id, where they have been read.
 
     Raises:
         QueryError: The query is not valid, or a name in it is unknown.
     """
     term = parse(query)
-    by_run = by_id(reader.runs(on_demand=("tags", "params", "metrics")))
+    if by_run is None:
+        by_run = by_id(reader.runs(on_demand=("tags", "params", "metrics")))
     if not by_run:
         return QueryResult(reader, [], [], 0)
     known = KnownNames(*map(frozenset, reader.names(by_run.values())))

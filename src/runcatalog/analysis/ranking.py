@@ -167,14 +167,15 @@ def rank(
     Raises:
         CatalogError: The operation, the metric or a flag does not exist, or no run of the operation matches the query.
     """
-    stored, by_run, marked = _of_operation(reader, operation)
-    known = by_run
-    if _have_different_flags(by_run.values()):
-        known = {r.run: r for r in with_added_flags(by_run.values(), operations())}
+    by_run = by_id(reader.runs())
+    stored, marked = _of_operation(by_run, operation)
+    known = {run: s.record for run, s in by_run.items()}
+    if _have_different_flags(known.values()):
+        known = {r.run: r for r in with_added_flags(known.values(), operations())}
     measure = _measure(operation, stored, metric, goal)
     runs = [s for s in stored if not _is_batch(s.record)]
     if query:
-        found = find_runs(reader, query)
+        found = find_runs(reader, query, by_run)
         matching = {s.run for s in found.stored}
         runs = [s for s in runs if s.run in matching]
         if not runs:
@@ -249,11 +250,8 @@ def _ranked(operation: str, measure: Measure, groups: list[RankedGroup], again: 
     return Ranking(operation, measure, sorted(scored, key=key), empty, again)
 
 
-def _of_operation(
-    reader: Reader, operation: str
-) -> tuple[list[StoredRun], dict[str, RunRecord], int]:
-    """Return an operation's current runs, all records by id, and how many of its runs are superseded or retracted."""
-    by_run = by_id(reader.runs())
+def _of_operation(by_run: Mapping[str, StoredRun], operation: str) -> tuple[list[StoredRun], int]:
+    """Return an operation's current runs, and how many of its runs are superseded or retracted."""
     named = {run for run, s in by_run.items() if s.tags.get("operation") == operation}
     if not named:
         operations = {s.tags.get("operation", "") for s in by_run.values()}
@@ -267,8 +265,7 @@ def _of_operation(
     current = [s for s in members if s.run not in marked and s.batch not in marked]
     if not current:
         raise CatalogError(f"all runs of {operation} are superseded or retracted")
-    known = {run: s.record for run, s in by_run.items()}
-    return current, known, len(members) - len(current)
+    return current, len(members) - len(current)
 
 
 def _is_batch(record: RunRecord) -> bool:

@@ -346,6 +346,19 @@ def test_only_the_runs_that_match_a_query_are_ranked(make):
             ranked(runs, query=query)
 
 
+def test_a_ranking_of_a_query_reads_the_runs_once(make):
+    class Counting(MemoryReader):
+        reads = 0
+
+        def runs(self, **options):
+            self.reads += 1
+            return super().runs(**options)
+
+    reader = Counting(seeds(make, 1, [0.8, 0.7], lr=1))
+    assert len(ranking.rank(reader, "toy:train", query="lr=1").runs) == 2
+    assert reader.reads == 1
+
+
 def test_a_ranking_by_test_results_says_so(make):
     test_set = {"split": "test", "name": "100 worlds"}
     runs = [*seeds(make, 1, [0.8, 0.7], lr=1), *seeds(make, 10, [0.9, 0.9], lr=2)]
