@@ -73,7 +73,7 @@ def test_views_descriptions_and_names(sweep, store):
     runs = {run.run: run for run in store.runs()}
     batch = runs.pop(sweep.batch)
     assert batch.tags["mlflow.runName"] == name
-    assert batch.tags[arrange.NOTE].startswith("best ")
+    assert batch.tags[arrange.NOTE].startswith("1e-3: 100 % opening rate")
     assert "\\" not in batch.tags[arrange.NOTE]
     assert f"Catalog id {sweep.batch[:8]}" in batch.tags[arrange.NOTE]
     assert "opening_rate is a share from 0 to 1" in batch.tags[arrange.NOTE]

@@ -31,10 +31,15 @@ def test_a_sweep_in_a_sentence(make):
     runs[4] = make(5, lr=1e-2, seed=1, status="FAILED", reason=explosion, batch="b" * 32)
     sentence = batch_summary.summary(None, runs)
     assert sentence == (
-        "best **5e-3**: 99 % opening rate after 360 updates [97, 100]; 1e-2: 80 % [0, 100]; "
-        "1e-4: 12 % [7, 17]; 1e-2 failed 1 of 3: gradient explosion at update 12"
+        "5e-3: 99 % opening rate after 360 updates [97, 100]; 1e-2: 80 % [0, 100]; "
+        "1e-4: 12 % [7, 17]; which is best is undetermined; "
+        "1e-2 failed 1 of 3: gradient explosion at update 12"
     )
     assert batch_summary.summary(None, runs[::-1]) == sentence
+    # Without the setting that has too few seeds to be compared.
+    assert batch_summary.summary(None, [*runs[:3], *runs[6:]]) == (
+        "best **5e-3**: 99 % opening rate after 360 updates [97, 100]; 1e-4: 12 % [7, 17]"
+    )
 
 
 def test_no_setting_is_best_on_a_tie_or_alone(make):
@@ -98,9 +103,14 @@ def test_further_numbers_of_a_search_are_shown_as_a_list_or_alone(make):
 def test_a_goal_of_min_ranks_the_other_way(make):
     runs = []
     for i, value in enumerate((3.0, 1.0, 2.0)):
-        objective = {"name": "loss", "value": value, "kind": "mean", "goal": "min"}
-        runs.append(make(i, result={"objective": objective}, lr=10.0**-i))
-    assert batch_summary.summary(None, runs) == "best **0.1**: loss 1; 1e-2: 2; 1: 3"
+        for seed, noise in enumerate((-0.1, 0.0, 0.1)):
+            objective = {"name": "loss", "value": value + noise, "kind": "mean", "goal": "min"}
+            runs.append(
+                make(10 * i + seed, seed=seed, result={"objective": objective}, lr=10.0**-i)
+            )
+    assert batch_summary.summary(None, runs) == (
+        "best **0.1**: loss 1 [0.7516, 1.248]; 1e-2: 2 [1.752, 2.248]; 1: 3 [2.752, 3.248]"
+    )
 
 
 def trial(make, i: int, lr: float, value: float | None, kind: str = "gp", **fields) -> RunRecord:

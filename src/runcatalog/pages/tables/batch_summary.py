@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from runcatalog.analysis import groups, searches
+from runcatalog.analysis import differences, groups, searches
 from runcatalog.analysis.groups import Group
 from runcatalog.analysis.searches import Comparison, Share
 from runcatalog.model import values
@@ -39,14 +39,18 @@ def summary(batch: RunRecord | None, trials: Sequence[RunRecord]) -> str:
 
 
 def grid_summary(trials: Sequence[RunRecord]) -> str:
-    """Return the groups of a grid, best first: "best **5e-3**: 99 % [96, 100] opening rate …; 1e-2: …"."""
+    """Return the groups of a grid, best first: "best **5e-3**: 99 % [96, 100] opening rate …; 1e-2: …".
+
+    As in the matrix of a sweep, the first one is called best only where it is distinguishable from all others.
+    """
     ranked = groups.groups(trials)
     if not ranked[0].point:  # seeds alone
         return over_seeds(ranked[0])
     names = list(ranked[0].point)
     good = [g for g in ranked if g.value is not None]
     kinds = {str(group.objectives[0]["name"]) for group in good}
-    has_best = len(good) > 1 and good[0].value != good[1].value and len(kinds) == 1
+    has_first = len(good) > 1 and good[0].value != good[1].value and len(kinds) == 1
+    has_best = has_first and not differences.best([group.objectives for group in good])[1]
     parts = []
     for group in good[:MAX_GROUPS]:
         point = sentences.point_text(group.point, names)
@@ -61,6 +65,8 @@ def grid_summary(trials: Sequence[RunRecord]) -> str:
     if len(good) > MAX_GROUPS:
         more = len(good) - MAX_GROUPS
         parts.append(f"and {more} more setting{'s' * (more > 1)}")
+    if has_first and not has_best:
+        parts.append("which is best is undetermined")
     if not good:
         parts.append("no trial finished with a result")
     return "; ".join(parts + _failures(ranked, names))
