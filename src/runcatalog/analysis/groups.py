@@ -159,6 +159,30 @@ def without_repetitions(
     return sorted(kept.values(), key=order)
 
 
+def over_seeds(scored: Iterable[tuple[dict[str, Any], RunRecord]]) -> list[dict[str, Any]]:
+    """Return an objective per seed, the mean over its runs, which are not independent samples.
+
+    Args:
+        scored: Runs with their values in the form of objectives; a run without a seed counts as a seed of its own.
+    """
+    by_seed: dict[object, list[dict[str, Any]]] = {}
+    for objective, run in scored:
+        by_seed.setdefault(run.run if run.seed is None else run.seed, []).append(objective)
+    return [_mean(same_seed) for same_seed in by_seed.values()]
+
+
+def _mean(objectives: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Merge the objectives of a seed; the result is a counted rate if all of them are."""
+    if len(objectives) == 1:
+        return objectives[0]
+    counts = [statistics.counted(objective) for objective in objectives]
+    value = statistics.mean([objective["value"] for objective in objectives])
+    counted = {"value": value, "kind": "rate", "count": sum(counts)}
+    # What belongs to a single run says nothing of the mean.
+    shared = {n: v for n, v in objectives[0].items() if n not in ("outcomes", "interval", "count")}
+    return shared | (counted if all(counts) else {"value": value, "kind": "mean"})
+
+
 def origins(
     run: RunRecord, known: Mapping[str, RunRecord], *, of_seed: bool = False
 ) -> list[object]:

@@ -101,12 +101,10 @@ class RankedGroup:
         Args:
             worst: Value of a failed run; None leaves it out.
         """
-        objectives: dict[object, list[dict[str, Any]]] = {}
-        for objective, run in self.scored:
-            objectives.setdefault(_seed_key(run), []).append(objective)
-        for run in self.lost if worst is not None else ():
-            objectives.setdefault(_seed_key(run), []).append({"value": worst, "kind": "mean"})
-        return [_mean(same_seed) for same_seed in objectives.values()]
+        lost = self.lost if worst is not None else []
+        return grouping.over_seeds(
+            [*self.scored, *(({"value": worst, "kind": "mean"}, run) for run in lost)]
+        )
 
 
 @dataclass
@@ -332,23 +330,6 @@ def _objective(record: RunRecord, measure: Measure, value: float | None) -> dict
         objective = record.objective
         return objective if objective and objective["name"] == measure.name else None
     return None if value is None else {"name": measure.name, "value": value, "kind": "mean"}
-
-
-def _seed_key(run: RunRecord) -> object:
-    """Return the key of a run's seed; a run without a seed counts as a seed of its own."""
-    return run.run if run.seed is None else run.seed
-
-
-def _mean(objectives: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Merge the objectives of a seed; the result is a counted rate if all of them are."""
-    if len(objectives) == 1:
-        return objectives[0]
-    counts = [statistics.counted(objective) for objective in objectives]
-    value = statistics.mean([objective["value"] for objective in objectives])
-    counted = {"value": value, "kind": "rate", "count": sum(counts)}
-    # What belongs to a single run says nothing of the mean.
-    shared = {n: v for n, v in objectives[0].items() if n not in ("outcomes", "interval", "count")}
-    return shared | (counted if all(counts) else {"value": value, "kind": "mean"})
 
 
 def _known_flags(by: Sequence[str], records: Sequence[RunRecord]) -> list[str]:

@@ -106,13 +106,14 @@ def _keys(references: Mapping[str, float]) -> list[Any]:
 
 
 def _row(axes: Axes, place: int, runs: Sequence[RunRecord], number: str) -> None:
-    """Draw a setting: its seeds below the line of the mean and its interval."""
-    known = record_numbers.objectives(runs, number)
-    seeds = [objective["value"] for objective in known if math.isfinite(objective["value"])]
-    if not seeds:
+    """Draw a setting: its runs below the line of the mean over its seeds and the interval of that."""
+    known = [(o, run) for run in runs for o in record_numbers.objectives([run], number)]
+    shown = [objective["value"] for objective, _ in known if math.isfinite(objective["value"])]
+    if not shown:
         return
-    axes.plot(seeds, [place + _BELOW] * len(seeds), **_POINTS)
-    if bounds := statistics.bounds(known):
+    axes.plot(shown, [place + _BELOW] * len(shown), **_POINTS)
+    seeds = groups.over_seeds(known)
+    if bounds := statistics.bounds(seeds):
         style.interval(axes, place, *bounds, VERMILION, flat=True)
-    if len(seeds) == len(known):  # as in the tables, a seed that diverged leaves no mean
-        axes.plot([statistics.mean(seeds)], [place], **_MEAN)
+    if len(shown) == len(known):  # as in the tables, a seed that diverged leaves no mean
+        axes.plot([statistics.mean([seed["value"] for seed in seeds])], [place], **_MEAN)

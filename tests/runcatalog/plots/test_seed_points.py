@@ -1,5 +1,6 @@
 """Settings compared: every seed is a point at its value, beside mean and interval."""
 
+import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
@@ -48,6 +49,30 @@ def test_a_setting_with_a_seed_that_diverged_has_no_mean():
     values = [0.5, 0.7, float("nan")]
     svg = SeedPoints([run(i, v) for i, v in enumerate(values)], {"all": "objective"}).svg()
     assert len(places(svg)) == 2  # the points of the other seeds
+
+
+def test_runs_of_the_same_seed_are_one_value_of_the_interval():
+    """With a flag that is not told apart, six runs of three seeds had the interval of six seeds."""
+
+    def bar(runs):
+        svg = SeedPoints(runs, {"all": "steps"}, ["lr"]).svg()
+        (path,) = (
+            g for g in ElementTree.fromstring(svg).iter(f"{SVG}g") if "band" in g.get("id", "")
+        )
+        start, end = re.findall(r"[ML] ([\d.]+)", next(path.iter(f"{SVG}path")).get("d"))
+        return float(end) - float(start)
+
+    def runs(tasks):
+        for task in range(tasks):
+            for seed in range(3):
+                yield replace(
+                    run(10 * task + seed, 0.5, lr=0.1, task=task),
+                    seed=seed,
+                    result={"metrics": {"steps": 100 * seed}},
+                )
+
+    # Two equal runs of each seed say no more than one.
+    assert bar([*runs(2)]) == pytest.approx(bar([*runs(1)]))
 
 
 def test_the_best_setting_is_on_top_and_unfinished_runs_are_left_out():
