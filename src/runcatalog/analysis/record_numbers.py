@@ -200,7 +200,14 @@ def objectives(runs: Sequence[RunRecord], name: str) -> list[dict[str, Any]]:
     """
     numbers = [(run, number) for run in runs if (number := value(run, name)) is not None]
     return [
-        _as_objective(run, name) or {"name": name, "value": number, "outcomes": run.outcomes}
+        _as_objective(run, name)
+        or {
+            "name": name,
+            "value": number,
+            # The mean of outcomes is a share of successes.
+            "kind": "rate" if name in run.outcomes else "mean",
+            "outcomes": run.outcomes,
+        }
         for run, number in numbers
     ]
 

@@ -92,6 +92,19 @@ def test_the_interval_of_two_runs_covers_the_true_difference(make, shares):
     assert p != q or found < 0.05  # a difference that is none is rarely found
 
 
+def test_the_interval_of_a_metric_with_outcomes_is_that_of_a_share(make):
+    """Two seeds at 92 and 95 % had an interval up to 115 %."""
+    runs = [with_outcomes(make, i, draws(i, rate)) for i, rate in enumerate((0.92, 0.96))]
+    expected = record_numbers.bounds(runs, "success")
+    for run in runs:
+        rate = run.result["objective"].pop("value")
+        run.result["objective"] = {"name": "reward", "value": 0.5, "kind": "mean"}
+        run.result["metrics"] = {"success": rate}
+    found = record_numbers.bounds(runs, "success")
+    assert found == expected
+    assert found[1] == 1.0
+
+
 def test_runs_without_outcomes_or_of_other_levels_are_unpaired_and_it_says_so(make, tmp_path):
     a = with_outcomes(make, 1, draws(1, 0.6))
     bare = make(2, value=0.8)
