@@ -28,6 +28,9 @@ _FEW = 4  # names in a sentence
 def measured(data: PageData, operation: str, metric: str = "", unit: str = "", **flags: Any) -> str:
     """Return "99 % [98, 100] (5 seeds)" of an operation's runs with these flags; "not run" without a result.
 
+    Of several settings with these flags, without flags of several as declared, the one with most seeds counts; the
+    text says how many runs the others have.
+
     Args:
         data: All records.
         operation: Its name.
@@ -47,18 +50,19 @@ def measured(data: PageData, operation: str, metric: str = "", unit: str = "", *
         }
         known |= {str(o["name"]) for s in found for o in s.objectives}
         _check_known(operation, "metric", metric, known)
-    setting = (
-        max(found, key=lambda s: (len(s.finished), s.newest or 0)) if flags and found else None
-    )
-    setting = setting or matrices.pooled(data, operation)
-    if not found or setting is None:
+    found.sort(key=lambda s: (len(s.finished), s.newest or 0), reverse=True)
+    alike = found if flags else matrices.all_pooled(data, operation)
+    if not alike:
         return "not run"
+    setting, *others = alike
     numbers_of = record_numbers.shares if unit == "%" else record_numbers.objectives
     objectives = numbers_of(setting.finished, metric) if metric else setting.objectives
     if len(objectives) < len(setting.finished):
         return "not run"
     count = cells.count(setting)
     seeds = "1 run" if count == "1" else f"{count} seeds" if count.isdigit() else count
+    if left_out := sum(len(s.finished) for s in others):
+        seeds += f"; {numbers.count(left_out, 'run')} of other settings left out"
     return f"{cells.mean_text(objectives)} {cells.interval(objectives)} ({seeds})".replace(
         "  ", " "
     )

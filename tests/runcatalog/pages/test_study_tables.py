@@ -329,6 +329,10 @@ def test_numbers_for_prose(project, make):
     table = make(9, operation="toy:sweep", result={"table": content, "objective": objective})
     catalog = render.Catalog(project, [*runs, table])
     assert catalog.value("toy:train", lr=1) == "85 % [21, 100] (2 seeds)"
+    longer = [make(n, value=1.0, lr=1, updates=9, seed=n) for n in (4, 5, 6)]
+    assert render.Catalog(project, [*runs, *longer]).value("toy:train", lr=1) == (
+        "100 % [98.7, 100] (3 seeds; 2 runs of other settings left out)"
+    )
     assert catalog.value("toy:train", lr=7) == "not run"
     assert catalog.value("toy:nowhere") == "not run"
     assert catalog.value("toy:train", "opening_rate", lr=1) == catalog.value("toy:train", lr=1)
@@ -503,7 +507,9 @@ def test_a_value_is_of_one_setting_where_the_flags_are_declared_in_the_script_al
     entry = {"name": "A", "steps": ["toy:train"]}
     for records in (runs, runs[::-1]):
         catalog = render.Catalog(project, records)
-        assert catalog.value("toy:train") == "50 % [44, 56] (3 seeds)"
+        assert catalog.value("toy:train") == (
+            "50 % [44, 56] (3 seeds; 2 runs of other settings left out)"
+        )
         assert rows(catalog.series([entry], ["pull"]))[2][:2] == ["A", "50 [44, 56]"]
 
 

@@ -226,19 +226,24 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[str, st
 
 
 def pooled(data: PageData, operation: str) -> Setting | None:
-    """Return the finished runs of an operation as declared, of each seed the newest; None without a result.
+    """Return the first of :func:`all_pooled`; None without a result."""
+    return next(iter(all_pooled(data, operation)), None)
 
-    Of several objectives the one of the newest run counts, of different values of a flag those with the most seeds, of
-    these the newest. Runs with a declared flag that somebody typed are of another series.
+
+def all_pooled(data: PageData, operation: str) -> list[Setting]:
+    """Return the finished runs of an operation as declared, of each seed the newest, by their flags.
+
+    Of several objectives the one of the newest run counts. The values of the flags with the most seeds come first, of
+    equally many the newest. Runs with a declared flag that somebody typed are of another series.
     """
     found = settings.settings(data, operation) if operation else []
     own = [m for s in found for m in s.finished if settings.is_as_declared(data, m)]
     parts = settings.by_objective(cells.order(own))
     newest = max(parts, key=lambda runs: groups.order(runs[-1]), default=[])
     alike = groups.groups(newest, groups.varying(newest, lacking=False))
-    by_seed = [tuple({m.seed: m for m in group.trials}.values()) for group in alike]
-    most = max(by_seed, key=lambda runs: (len(runs), max(map(groups.order, runs))), default=())
-    return Setting(operation, tuple(cells.order(most))) if most else None
+    by_seed = [cells.order({m.seed: m for m in group.trials}.values()) for group in alike]
+    by_seed.sort(key=lambda runs: (len(runs), groups.order(runs[-1])), reverse=True)
+    return [Setting(operation, tuple(runs)) for runs in by_seed]
 
 
 def _mean_share(setting: Setting | None, name: str) -> str:
