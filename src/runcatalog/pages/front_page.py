@@ -41,7 +41,8 @@ its entry; check out its commit, paste the shell line `NAME=(…)` above the run
 command.
 - **Brackets** are 95 % intervals: Wilson's for a counted rate; over seeds Student's interval of the mean, never \
 narrower than Wilson's of all games; where the outcomes by level are kept, of the effective number of games; of a \
-median, and of repetitions in groups such as the clones of an expert, percentiles of a bootstrap.
+median, and of repetitions in groups such as the clones of an expert, percentiles of a bootstrap. Where all seeds \
+agree, the interval is of their games alone: it does not show that another seed may fail.
 - **Same setting?** says whether environment, budget and reward are the source's, else what differs.
 - **Not replicated**: the interval is worse than the reported number, beyond its rounding.
 - **Undetermined**: the interval of the difference contains 0, or a side has fewer than three seeds.

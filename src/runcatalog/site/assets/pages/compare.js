@@ -92,7 +92,7 @@ const comparePage = {
         { class: "note" },
         "Runs that differ in their seed alone are one setting. ",
         repeated ? `${formats.count(repeated, "older run")} of the same seed left out. ` : "",
-        "Intervals are of the mean over runs; of a single counted rate, Wilson's.",
+        "Intervals are of the mean over runs; of a single counted rate, and of runs that all agree, Wilson's, which does not show that another seed may fail.",
       ),
     );
     return section;
