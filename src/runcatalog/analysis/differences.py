@@ -37,14 +37,19 @@ def best(settings: Sequence[Objectives]) -> tuple[int, list[int]]:
     return first, [i for i in means if i != first and not differ(settings[first], settings[i])]
 
 
-def differ(first: Objectives, second: Objectives) -> bool:
-    """Return whether the 95 % interval of the difference of two means excludes 0; False with too few seeds."""
-    bounds = interval_of_difference(first, second)
+def differ(first: Objectives, second: Objectives, *, pairs: int = 1) -> bool:
+    """Return whether the 95 % interval of the difference of two means excludes 0; False with too few seeds.
+
+    Args:
+        first, second: Objectives of the seeds of each side.
+        pairs: As for :func:`interval_of_difference`.
+    """
+    bounds = interval_of_difference(first, second, pairs=pairs)
     return bounds is not None and not bounds[0] <= 0 <= bounds[1]
 
 
 def interval_of_difference(
-    first: Objectives, second: Objectives, *, paired: bool = False
+    first: Objectives, second: Objectives, *, paired: bool = False, pairs: int = 1
 ) -> tuple[float, float] | None:
     """Return the 95 % interval of the mean of `second` minus the mean of `first`.
 
@@ -55,6 +60,8 @@ def interval_of_difference(
     Args:
         first, second: Objectives of the seeds of each side.
         paired: Both have the same seeds in the same order: the interval is that of their differences.
+        pairs: Number of pairs of which this one was chosen by its values: Welch's intervals of all of them hold
+            together in 95 % of cases (Bonferroni).
     """
     if min(len(first), len(second)) < MIN_SEEDS:
         return None
@@ -64,7 +71,7 @@ def interval_of_difference(
     if paired:
         low, high = statistics.interval([y - x for x, y in zip(a, b, strict=True)])
     else:
-        low, high = statistics.interval_of_difference(a, b)
+        low, high = statistics.interval_of_difference(a, b, 1 - 0.05 / pairs)
     counts = [statistics.independent_games(s) for s in (first, second)]
     if not all(counts):
         return low, high

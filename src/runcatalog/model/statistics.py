@@ -31,14 +31,17 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return _around(mean(values), [_variance_of_mean(values)])
 
 
-def interval_of_difference(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """Return Welch's 95 % interval of the mean of `second` minus that of `first` (Welch 1947, Biometrika 34, 28-35).
+def interval_of_difference(
+    first: Sequence[float], second: Sequence[float], coverage: float = 0.95
+) -> tuple[float, float]:
+    """Return Welch's interval of the mean of `second` minus that of `first` (Welch 1947, Biometrika 34, 28-35).
 
     Args:
         first, second: Values per seed of each side, at least two.
+        coverage: Probability with which such an interval has the difference.
     """
     parts = [_variance_of_mean(first), _variance_of_mean(second)]
-    return _around(mean(second) - mean(first), parts)
+    return _around(mean(second) - mean(first), parts, coverage)
 
 
 def interval_over_levels(
@@ -73,13 +76,16 @@ def interval_over_levels(
     return _around(float(change.mean()), parts)
 
 
-def _around(centre: float, parts: Sequence[tuple[float, int]]) -> tuple[float, float]:
-    """Return the 95 % interval around a mean whose variance is a sum.
+def _around(
+    centre: float, parts: Sequence[tuple[float, int]], coverage: float = 0.95
+) -> tuple[float, float]:
+    """Return the interval around a mean whose variance is a sum.
 
     Args:
         centre: The mean.
         parts: Each part of the variance with its degrees of freedom; those of the sum are Satterthwaite's (1946,
             Biometrics Bulletin 2, 110-114). The sum is at least its first part.
+        coverage: As for :func:`interval_of_difference`.
     """
     variance = max(sum(part for part, _ in parts), parts[0][0])
     if variance <= 0:
@@ -90,19 +96,21 @@ def _around(centre: float, parts: Sequence[tuple[float, int]]) -> tuple[float, f
     freedom = max(1.0, 1 / sum((part / variance) ** 2 / count for part, count in parts))
     whole = math.floor(freedom)
     beyond = (freedom - whole) * (whole + 1) / freedom  # 0 to 1, linear in 1 / freedom
-    quantile = t95(whole) + beyond * (t95(whole + 1) - t95(whole))
+    quantile, following = (t95(count, coverage) for count in (whole, whole + 1))
+    quantile += beyond * (following - quantile)
     half = quantile * math.sqrt(variance)
     return centre - half, centre + half
 
 
 @lru_cache(1000)
-def t95(freedom: int) -> float:
+def t95(freedom: int, coverage: float = 0.95) -> float:
     """Return the 97.5 % quantile of Student's t distribution; scipy.stats.t.ppf takes half a second to import.
 
     With t = sqrt(freedom) tan(a), P(|T| < t) is the integral of cos^(freedom - 1) from 0 to a, divided by that to pi/2.
 
     Args:
         freedom: Degrees of freedom, a whole number from 1 on; from 10,000 on the quantile is that of 10,000.
+        coverage: P(|T| < quantile).
     """
     freedom = min(freedom, 10_000)
 
@@ -117,7 +125,7 @@ def t95(freedom: int) -> float:
     whole = integral(high)
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if integral(middle) < 0.95 * whole else (low, middle)
+        low, high = (middle, high) if integral(middle) < coverage * whole else (low, middle)
     return math.sqrt(freedom) * math.tan(low)
 
 

@@ -120,6 +120,9 @@ def test_quantiles_are_scipys():
     ours = [statistics.t95(freedom) for freedom in freedoms]
     assert ours == pytest.approx(scipy.stats.t.ppf(0.975, freedoms), rel=1e-9)
     assert statistics.t95(10**9) == pytest.approx(1.959964, rel=2e-4)
+    for pairs in (3, 78, 2000):
+        ours = [statistics.t95(freedom, 1 - 0.05 / pairs) for freedom in freedoms]
+        assert ours == pytest.approx(scipy.stats.t.ppf(1 - 0.025 / pairs, freedoms), rel=1e-8)
 
 
 @pytest.mark.filterwarnings("ignore:Precision loss")  # where a side's values are equal

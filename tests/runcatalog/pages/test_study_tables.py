@@ -319,6 +319,21 @@ def test_importance_is_undetermined_where_the_model_predicts_nothing(project, ma
     assert row(-0.2, 0.3) == "undetermined: the model predicts nothing (R² −0.2)"
 
 
+def test_a_finding_allows_for_the_choice_of_the_lowest_and_highest_of_many_settings(project, make):
+    """Two settings that differ as a pair may be the extremes of many equal ones."""
+
+    def setting(number, mean):
+        for seed, noise in enumerate((-0.04, 0.0, 0.04)):
+            yield make(10 * number + seed, value=mean + noise, lr=number, seed=seed)
+
+    ends = [*setting(1, 0.4), *setting(2, 0.52)]
+    others = [run for number in range(3, 10) for run in setting(number, 0.46)]
+    two = render.Catalog(project, ends).finding("toy:train")
+    assert two == "**Opening rate: 40 % [30, 50] (lr 1) to 52 % [42, 62] (lr 2) over 2 settings.**"
+    many = render.Catalog(project, [*ends, *others]).finding("toy:train")
+    assert many.endswith("over 9 settings; whether these two differ is undetermined.**")
+
+
 def test_numbers_for_prose(project, make):
     content = {"columns": ["who", "median"], "rows": [["a", "3 [2, 4]"], ["b", "9 [5, never]"]]}
     runs = [
