@@ -132,5 +132,6 @@ def thousands(text: str) -> str:
 
 
 def minus(text: str) -> str:
-    """Return a number's text with a minus sign instead of a hyphen."""
-    return "−" + text[1:] if text.startswith("-") else text
+    """Return a number's text with a minus sign instead of a hyphen; one that is rounded to 0 has none."""
+    positive = text.removeprefix("-")
+    return f"−{positive}" if text != positive and positive.strip("0.") else positive

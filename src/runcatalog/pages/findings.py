@@ -180,7 +180,7 @@ def _rounded(*values_: float) -> list[str]:
     digits = 0 if largest >= 100 else 1
     while 0 < largest < 10 ** (1 - digits) and digits < 12:  # two digits of the largest
         digits += 1
-    texts = [f"{round(v, digits) + 0.0:.{digits}f}".replace("inf", "∞") for v in values_]
+    texts = [f"{v:.{digits}f}".replace("inf", "∞") for v in values_]
     return [numbers.thousands(numbers.minus(text)) for text in texts]
 
 

@@ -123,6 +123,7 @@ def test_texts_of_numbers_are_those_of_the_pages(browser, site_of):
     rates = [draw.random() for _ in range(100)] + [
         0.0,
         1.0,
+        -0.0004,
         0.999,
         0.0001,
         0.995,
@@ -137,7 +138,7 @@ def test_texts_of_numbers_are_those_of_the_pages(browser, site_of):
         for low in (*rates[:100], *ends)
         for width in (0.0, 0.0025, 0.019, 0.021, 0.3)
     ]
-    bounds += [(0.2, math.inf)]
+    bounds += [(0.2, math.inf), (-0.0004, 0.01)]
     assert page.evaluate("v => v.map((each) => formats.interval(each, 'rate'))", bounds) == [
         outcome.interval_text({"kind": "rate"}, *each).strip() for each in bounds
     ]

@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from runcatalog import numbers
 from runcatalog.pages.tables import setting_table
 from runcatalog.text import markdown
 
@@ -123,6 +124,12 @@ def test_numbers(value, expected):
 )  # fmt: skip
 def test_durations(seconds, expected):
     assert markdown.duration(seconds) == expected
+
+
+def test_a_number_that_is_rounded_to_0_has_no_minus():
+    texts = ("-0", "-0.000", "-0.001", "-10", "-inf", "0.0", "1")
+    assert list(map(markdown.minus, texts)) == ["0", "0.000", "−0.001", "−10", "−inf", "0.0", "1"]
+    assert [numbers.share(rate) for rate in (-0.0004, -0.004)] == ["0", "−0.4"]
 
 
 def test_only_a_rate_of_one_is_100_per_cent():

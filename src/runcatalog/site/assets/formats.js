@@ -27,8 +27,10 @@ const formats = {
     return exponent === undefined ? plain : `${plain}e${Number(exponent)}`;
   },
 
+  // A minus sign instead of a hyphen; a number that is rounded to 0 has none.
   minus(text) {
-    return text.startsWith("-") ? `−${text.slice(1)}` : text;
+    if (!text.startsWith("-")) return text;
+    return /[^-0.]/.test(text) ? `−${text.slice(1)}` : text.slice(1);
   },
 
   // A rate as whole per cent; only a rate of exactly 1 gives 100, others up to 99.9.
