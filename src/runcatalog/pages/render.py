@@ -331,7 +331,7 @@ class Catalog:
             operations: Names.
             x: Horizontal axis: a flag, "operation", or "*" for the text that the metric's `*` matches.
             y: Vertical axis.
-            more: `metric`, `label`, `rate` and `units` of :class:`runcatalog.plots.heatmaps.HeatMap`.
+            more: `metric` and `label` of :class:`runcatalog.plots.heatmaps.HeatMap`.
         """
         from runcatalog.plots.heatmaps import HeatMap
 

@@ -91,7 +91,7 @@ class Figure:
             by_operation = _panels(self.runs)
             panels = [_grouped(title, members, self) for title, members in by_operation]
             name, title = self.metric, ", ".join(_varied(by_operation, self.flags))
-        rate = _is_rate(self.runs, self.metric)
+        rate = is_rate(self.runs, self.metric)
         label = labels.named(name, "%" if rate else self.unit, self.label)
         return _drawn(panels, label, title, self, rate)
 
@@ -405,7 +405,7 @@ def _method_setting(point: Mapping[str, object]) -> tuple[str, str]:
     return first, labels.point(dict(others), named=True)
 
 
-def _is_rate(runs: Sequence[RunRecord], metric: str) -> bool:
+def is_rate(runs: Sequence[RunRecord], metric: str) -> bool:
     """Return whether a metric is a rate: by its name or by the kind of an objective, with values in [0, 1].
 
     A learning rate is below 1 too, and no share.

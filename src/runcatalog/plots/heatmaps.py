@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RunRecord
 from runcatalog.numbers import is_number
 from runcatalog.plots import labels, style
-from runcatalog.plots.curves import fitting
+from runcatalog.plots.curves import fitting, is_rate
 from runcatalog.plots.style import VERMILION
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ class HeatMap:
         x, y: Horizontal and vertical axis: a flag, "operation", or "*" for the text that the metric's `*` matches.
         metric: Name of a metric, possibly with a `*`, whose last value is shown; "objective" for the runs' objectives.
         label: Label of the metric, with its unit.
-        rate: Whether the values are rates, shown in per cent; by default the kind of the runs' objectives.
-        units: Unit by flag.
     """
 
     runs: Sequence[RunRecord]
@@ -37,8 +35,6 @@ class HeatMap:
     y: str
     metric: str = "objective"
     label: str | None = None
-    rate: bool | None = None
-    units: Mapping[str, str] = field(default_factory=dict)
 
     def cells(self) -> tuple[list[str], list[str], dict[tuple[str, str], list[float | None]]]:
         """Return (names of the columns, names of the rows, values by (column, row)); None for a failed run."""
@@ -80,10 +76,15 @@ class HeatMap:
         """Return the figure as SVG."""
         columns, rows, cells = self.cells()
         objective = next((o for r in self.runs if (o := r.objective)), {})
-        rate = objective.get("kind") == "rate" if self.rate is None else self.rate
-        name = self.metric.replace("*", "").strip("/ ")
         if self.metric == "objective":
-            name = str(objective.get("name") or name)
+            name = str(objective.get("name") or self.metric)
+            rate = objective.get("kind") == "rate"
+        else:
+            name = self.metric.replace("*", "").strip("/ ")
+            known = (v for cell in cells.values() for v in cell if v is not None)
+            rate = is_rate(self.runs, self.metric) and all(
+                0 <= v <= 1 for v in known if math.isfinite(v)
+            )
         label = labels.named(name, "%" if rate else "", self.label)
         longest = max(len(word) for word in rows)
 
@@ -97,7 +98,7 @@ class HeatMap:
             ):
                 which.set_ticks(range(len(words)), [labels.plain(w, 24) for w in words])
                 if name not in ("*", "operation"):
-                    set_label(labels.named(name, self.units.get(name, "")))
+                    set_label(labels.named(name))
 
         width = 0.95 * len(columns) + 0.07 * min(longest, 24) + 1.5
         size = (min(width, style.WIDTH), 0.5 * len(rows) + 0.8)

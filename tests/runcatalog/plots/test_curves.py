@@ -281,8 +281,22 @@ def test_a_heat_map_shows_the_mean_per_cell():
     across, up, cells = HeatMap(runs, "lr", "task").cells()
     assert (across, up) == (["1e-3", "0.1"], ["a", "b"])
     assert cells == {("0.1", "b"): [0.2, 0.4], ("1e-3", "b"): [1.0], ("0.1", "a"): [None, 0.5]}
-    words = texts(HeatMap(runs, "lr", "task", units={"lr": "1"}).svg())
-    assert {"30", "100", "50 (1×)", "opening rate [%]", "lr [1]", "task"} <= set(words)
+    words = texts(HeatMap(runs, "lr", "task").svg())
+    assert {"30", "100", "50 (1×)", "opening rate [%]", "lr", "task"} <= set(words)
+
+
+def test_a_heat_map_of_a_metric_that_is_no_share_is_not_in_per_cent():
+    """A loss of 0.5 was 50 % where the runs' objective is a rate."""
+    runs = [
+        run(10 * lr + task, 0.9, flags={"lr": lr, "task": task}).with_points(
+            {"loss": [(1, 0.25 * lr + task)], "opening_rate": [(1, 0.5)]}
+        )
+        for lr in (1, 2)
+        for task in (0, 1)
+    ]
+    assert {"0.25", "1.5", "loss"} <= set(texts(HeatMap(runs, "lr", "task", "loss").svg()))
+    words = texts(HeatMap(runs, "lr", "task", "opening_rate").svg())
+    assert {"50", "opening rate [%]"} <= set(words)
 
 
 def test_a_heat_map_counts_a_run_that_diverged_as_one_that_failed():
