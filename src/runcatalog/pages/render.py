@@ -212,9 +212,7 @@ class Catalog:
     def series(self, series: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> str:
         """Return a row for each series of tasks; see :func:`runcatalog.pages.tables.matrices.series_table`."""
         for entry in series:
-            self.shown.update(
-                filter(None, [*entry["steps"], entry.get("metrics"), *entry.get("also", ())])
-            )
+            self.shown.update(filter(None, [*entry["steps"], entry.get("metrics")]))
         return matrices.series_table(self.data, series, tasks)
 
     def _marked_count(self, operations: Sequence[str]) -> str:
@@ -274,29 +272,25 @@ class Catalog:
         drawing = Figure(runs, metric, flags, palette=palette, unit=unit, **more)
         return self._drawn(name, drawing, more.get("label") or shown)
 
-    def landscape(self, name: str, operation: str, batch: str = "", **more: Any) -> str:
-        """Return plots of a batch's objective over its parameters, and over a pair of them; "" without data.
+    def landscape(self, name: str, operation: str, **more: Any) -> str:
+        """Return plots of an operation's last batch with a finished trial; "" without data.
+
+        They are of its objective over its parameters, and over a pair of them.
 
         Args:
             name: File name without extension.
             operation: The search, or the operation of a grid.
-            batch: First digits of its id; by default the last batch with a finished trial.
-            more: `parameters`, `pair`, `units` and `label` of :class:`runcatalog.plots.landscapes.Landscape`.
+            more: `pair` and `label` of :class:`runcatalog.plots.landscapes.Landscape`.
         """
         from runcatalog.plots.landscapes import Landscape
 
-        known = self.data.heads(operation)
-        heads = [head for head in known if (head.batch or head.run).startswith(batch)]
-        if known and not heads:
-            raise CatalogError(f"landscape {name!r}: no run of {operation} begins with {batch!r}")
-        for head in reversed(heads):
+        for head in reversed(self.data.heads(operation)):
             own = None if head.batch else head
             trials = [searches.as_searched(own, t) for t in self.data.members(head)]
             has_result = any(t.status == FINISHED and t.objective for t in trials)
             if has_result and groups.varying(trials):
                 id8 = (head.batch or head.run)[:8]
-                named = (*(more.get("parameters") or ()), *(more.get("pair") or ()))
-                _check_flags(f"landscape {name!r}", operation, named, trials)
+                _check_flags(f"landscape {name!r}", operation, more.get("pair") or (), trials)
                 drawing = Landscape(own, trials, **more)
                 kind = "search" if searches.is_search(own, trials) else "sweep"
                 return self._drawn(name, drawing, f"landscape of {kind} {id8}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runcatalog.analysis import groups, searches
@@ -31,25 +31,20 @@ class Landscape:
     Attributes:
         batch: The search; None without a record of its own.
         runs: Its trials, with the optimised metric as their objective.
-        parameters: Parameters to show; by default all that vary.
         pair: Two parameters to draw against one another; by default the two numeric ones with the most values.
-        units: Unit by parameter.
         label: Label of the objective, with its unit; by default its name.
     """
 
     batch: RunRecord | None
     runs: Sequence[RunRecord]
-    parameters: Sequence[str] | None = None
     pair: tuple[str, str] | None = None
-    units: Mapping[str, str] = field(default_factory=dict)
     label: str | None = None
 
     def svg(self) -> str:
         """Return the figure as SVG."""
-        names = list(self.parameters or groups.varying(self.runs))[:MAX_PANELS]
+        names = groups.varying(self.runs)[:MAX_PANELS]
         columns = {
-            name: _Column.from_runs(name, self.runs, self.units.get(name, ""))
-            for name in (*names, *(self.pair or ()))
+            name: _Column.from_runs(name, self.runs) for name in (*names, *(self.pair or ()))
         }
         objective = next((o for r in self.runs if (o := r.objective)), {})
         rate = objective.get("kind") == "rate"
@@ -88,21 +83,20 @@ class _Column:
     """Positions of a parameter's values on an axis, a position per trial."""
 
     name: str
-    unit: str
     places: Sequence[float]
     words: Sequence[str]  # of a parameter without numbers: the values at 0, 1, …
     logarithmic: bool
 
     @classmethod
-    def from_runs(cls, name: str, runs: Sequence[RunRecord], unit: str) -> _Column:
+    def from_runs(cls, name: str, runs: Sequence[RunRecord]) -> _Column:
         given = [run.flags.get(name) for run in runs]
         if all(values.sort_key(v)[0] == 0 for v in given):
             places = [float(v) for v in given]  # type: ignore[arg-type]
             low, high = min(places), max(places)
-            return cls(name, unit, places, (), low > 0 and high >= LOG_FROM * low)
+            return cls(name, places, (), low > 0 and high >= LOG_FROM * low)
         sort_keys = {labels.value(v): values.sort_key(v) for v in given}
         words = sorted(sort_keys, key=lambda word: sort_keys[word])
-        return cls(name, unit, [float(words.index(labels.value(v))) for v in given], words, False)
+        return cls(name, [float(words.index(labels.value(v))) for v in given], words, False)
 
     def scaled(self) -> list[float]:
         """Return the positions scaled to [0, 1] of the axis."""
@@ -120,7 +114,7 @@ class _Column:
             which.set_ticks(range(len(self.words)), [labels.plain(w, 14) for w in self.words])
             limits = axis.set_ylim if upright else axis.set_xlim
             limits(-0.5, len(self.words) - 0.5)
-        label(labels.named(self.name, self.unit).replace("_", " "))
+        label(labels.named(self.name))
 
 
 @dataclass(frozen=True)

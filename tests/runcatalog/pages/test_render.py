@@ -215,10 +215,6 @@ def test_a_wrong_template_is_named(project, template, words):
             "has a flag lrr",
         ),
         ('{{ table(["toy:train"], names={"a": {"lrr": 1}}) }}', "has a flag lrr"),
-        (
-            '{{ landscape("p", "toy:train", batch="beef") }}',
-            "no run of toy:train begins with 'beef'",
-        ),
     ],
 )
 def test_a_name_that_no_run_has_is_an_error_of_the_template(project, make, template, words):
