@@ -176,9 +176,9 @@ class Catalog:
             name: value if isinstance(value, list) else [value]
             for name, value in (flags.items() if isinstance(flags, Mapping) else ())
         }
+        named = itertools.chain(flags or (), *(names or {}).values())
         flags = None if isinstance(flags, Mapping) else flags
-        named = itertools.chain.from_iterable((names or {}).values())
-        _check_flags("table", shown, named, self._runs(shown))
+        _check_flags("table", shown, named, self._finished(shown))
         rows = setting_table.rows(
             self.data,
             shown,
@@ -206,6 +206,7 @@ class Catalog:
         """
         names = _list(operations)
         self.shown.update(names)
+        _check_flags("sweep", names, filter(None, (x, y)), self._finished(names))
         parts = [matrices.sweep_table(self.data, names, x, y), self._marked_count(names)]
         return "\n\n".join(filter(None, parts))
 
@@ -331,6 +332,7 @@ class Catalog:
 
         names = _list(operations)
         runs = [r for r in self._runs(names) if not self.data.is_batch(r)]
+        _check_flags(f"heatmap {name!r}", names, {x, y} - {"*"}, self._finished(names))
         runs.sort(key=lambda r: names.index(self.data.operation_of(r)))
         drawing = HeatMap(runs, x, y, **more)
         columns, rows, _ = drawing.cells()
@@ -359,11 +361,7 @@ class Catalog:
         """
         from runcatalog.plots.seed_points import SeedPoints
 
-        finished = [
-            run
-            for run in self._runs(operations)
-            if run.status == FINISHED and not self.data.is_batch(run)
-        ]
+        finished = self._finished(operations)
         names = more.get("names") or {}
         named = itertools.chain(flags or (), where or (), *names.values())
         _check_flags(f"seed_points {name!r}", operations, named, finished)
@@ -455,6 +453,14 @@ class Catalog:
                 alike.setdefault((record.operation, record.reported_by), []).append(record)
         kept = (run for runs in alike.values() for run in groups.without_repetitions(runs, known))
         return sorted(kept, key=groups.order)
+
+    def _finished(self, operations: Sequence[str] | str) -> list[RunRecord]:
+        """Return the finished runs of :meth:`_runs`, without batches."""
+        return [
+            run
+            for run in self._runs(operations)
+            if run.status == FINISHED and not self.data.is_batch(run)
+        ]
 
     @functools.cached_property
     def _by_operation(self) -> dict[str, list[RunRecord]]:

@@ -215,6 +215,10 @@ def test_a_wrong_template_is_named(project, template, words):
             "has a flag lrr",
         ),
         ('{{ table(["toy:train"], names={"a": {"lrr": 1}}) }}', "has a flag lrr"),
+        ('{{ table(["toy:train"], flags=["lrr"]) }}', "has a flag lrr, did you mean lr?"),
+        ('{{ table(["toy:train"], flags={"lrr": 1}) }}', "has a flag lrr"),
+        ('{{ sweep(["toy:train"], x="lr", y="lrr") }}', "has a flag lrr, did you mean lr?"),
+        ('{{ heatmap("map", ["toy:train"], x="lr", y="lrr") }}', "has a flag lrr"),
     ],
 )
 def test_a_name_that_no_run_has_is_an_error_of_the_template(project, make, template, words):

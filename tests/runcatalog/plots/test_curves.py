@@ -191,12 +191,15 @@ def test_a_seed_that_ran_twice_is_drawn_once_and_runs_of_one_seed_are_not_called
         '{{ heatmap("map", ["toy:train"], x="lr", y="seed") }}'
     )
     runs = [
-        make(n, value=n / 10, seed=seed, lr=lr).with_points({"rate": [(0, 0.0), (5, n / 10)]})
+        make(n, value=n / 10, seed=seed, flags={"lr": lr, "seed": seed}).with_points(
+            {"rate": [(0, 0.0), (5, n / 10)]}
+        )
         for n, (lr, seed) in enumerate([(1, 1), (1, 1), (1, 2), (2, 1), (2, 2)], 1)
     ]
     catalog = render.Catalog(project, runs)
     assert catalog.pages
     drawn = {path.stem: figure for path, figure in catalog.figures.items()}
+    assert set(drawn) == {"curve", "pooled", "points", "map"}
     for figure in drawn.values():
         assert [run.id8[-1] for run in figure.runs] == ["2", "3", "4", "5"]
     assert "of 2 seeds" in texts(drawn["curve"].svg())
@@ -406,7 +409,8 @@ def test_functions_that_a_template_calls(project, make):
     drawn.write_text("<svg/>")
     batch = make(99, result={"batch": True, "method": "gp"}, status="FAILED", started=0)
     trials = [replace(trial, batch=batch.run) for trial in search()]
-    catalog = render.Catalog(project, [batch, *trials, make(50, value=0.5, operation="toy:sweep")])
+    single = make(50, value=0.5, operation="toy:sweep", lr=1, size=1)
+    catalog = render.Catalog(project, [batch, *trials, single])
     text = joined(catalog)
     assert sorted(p.name for p in catalog.figures) == ["map.svg", "search.svg"]
     assert "![what the study drew](../experiments/toy/figures/drawn.svg)" in text
@@ -414,7 +418,7 @@ def test_functions_that_a_template_calls(project, make):
     assert "undrawn" not in text
     assert "![landscape of search 00000063, search](../experiments/toy/figures/search.svg)" in text
     assert "search.svg" in joined(render.Catalog(project, trials))  # not its own batch
-    grid = [make(i, value=0.1 * i, lr=i, clip=i % 2, batch=batch.run) for i in range(1, 5)]
+    grid = [make(i, value=0.1 * i, lr=i, clip=i % 2, size=1, batch=batch.run) for i in range(1, 5)]
     assert "![landscape of sweep 00000063, search]" in joined(render.Catalog(project, grid))
 
     (project.experiments / "toy" / "catalog.md.j2").write_text(
