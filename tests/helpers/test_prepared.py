@@ -70,6 +70,49 @@ def test_signals_reach_it(number):
         assert process.wait(240) == 5
 
 
+def test_files_that_are_passed_on_keep_their_numbers():
+    read, write = os.pipe()
+    above = os.dup2(write, 40)
+    os.write(write, b"text\n")
+    code = f"import os; os.write({above}, os.read({read}, 9) * 2); print(sorted(os.listdir('/proc/self/fd')))"
+    words, files = ["-c", code], (read, above)
+    real = outcome(sys.executable, words, pass_fds=files)
+    assert os.read(read, 99) == b"text\ntext\n"
+    os.write(write, b"text\n")
+    assert outcome(prepared.python(), words, pass_fds=files) == real
+    os.close(write)
+    os.close(above)
+    assert os.read(read, 99) == b"text\ntext\n"
+    assert os.read(read, 99) == b""  # no process keeps the other end open
+    os.close(read)
+
+
+def test_processes_that_it_spawns_are_prepared_too(tmp_path):
+    (tmp_path / "script.py").write_text(
+        "import multiprocessing, os, sys, time\n"
+        "def work(pipe, ends):\n"
+        "    pipe.send(('numpy' in sys.modules, sys.executable, os.environ['WORDS']))\n"
+        "    time.sleep(0 if ends else 600)\n"
+        "    sys.exit(3)\n"
+        "if __name__ == '__main__':\n"
+        "    context = multiprocessing.get_context('spawn')\n"
+        "    for ends in (True, False):\n"
+        "        ours, theirs = context.Pipe()\n"
+        "        process = context.Process(target=work, args=(theirs, ends))\n"
+        "        process.start()\n"
+        "        theirs.close()\n"
+        "        print(ours.recv())\n"
+        "        if not ends: process.kill()\n"
+        "        try: ours.recv()\n"
+        "        except EOFError: process.join()\n"
+        "        print(process.exitcode)\n"
+    )
+    env = os.environ | {"WORDS": "é"}
+    code, out, errors = outcome(prepared.python(), ["script.py"], cwd=tmp_path, env=env)
+    said = str((True, prepared.python(), "é"))
+    assert (code, out.splitlines(), errors) == (0, [said, "3", said, "-9"], "")
+
+
 def test_killed_it_is_gone(monkeypatch):
     monkeypatch.setenv("KMP_INIT_AT_FORK", "FALSE")  # as in a process that has imported sklearn
     code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"

@@ -3,14 +3,14 @@
     python -IS launch.py SOCKET PYTHON [OPTION ...] (SCRIPT | -m MODULE | -c CODE) [ARGUMENT ...]
 
 An option that a fork cannot have, or an environment that Python reads as it starts, gets the real Python.
+Only built-in modules are imported: with `json` and `socket` a start would take three times as long.
 """
 
-import json
+import _signal as signal
+import _socket
+import marshal
 import os
-import signal
-import socket
 import sys
-from contextlib import suppress
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)  # fmt: skip
 # Variables that change Python or a library as it starts, but for those that the fork reads again.
@@ -59,35 +59,41 @@ def main():
     run, letters, warnings = parsed
     umask = os.umask(0)
     os.umask(umask)
+    listed = [number for number in map(int, os.listdir("/proc/self/fd")) if number > 2]
+    files = [0, 1, 2, *(n for n in listed if os.path.lexists(f"/proc/self/fd/{n}"))]
     request = {
         "run": run, "unbuffered": "u" in letters, "safe_path": bool({"P", "I"} & set(letters)),
         "isolated": "I" in letters, "warnings": warnings, "cwd": os.getcwd(),
         "env": dict(os.environ), "words": words, "umask": umask,
-        "pid": os.getpid(), "parent": os.getppid(),
+        "files": files, "pid": os.getpid(), "parent": os.getppid(),
         "signals": {number: signal.getsignal(number) == signal.SIG_IGN for number in PASSED_ON},
     }  # fmt: skip
     fork, early = [], []
 
     def pass_on(number, frame):
         if fork:
-            with suppress(ProcessLookupError):
+            try:  # noqa: SIM105 - contextlib is not imported, see above
                 os.kill(fork[0], number)
+            except ProcessLookupError:
+                pass
         else:
             early.append(number)
 
     for number in PASSED_ON:  # also one that is ignored, which what is run may handle
         signal.signal(number, pass_on)
-    with socket.socket(socket.AF_UNIX) as server:
-        server.connect(address)
-        content = json.dumps(request).encode()
-        socket.send_fds(server, [f"{len(content):08d}".encode()], [0, 1, 2])
-        server.sendall(content)
-        for number in (0, 1, 2):
-            os.close(number)  # a pipe ends with the fork that it was given to
-        fork.append(int(server.recv(16)))
-        for number in early:
-            pass_on(number, None)
-        status = server.recv(16)
+    server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    server.connect(address)
+    content = marshal.dumps(request)
+    numbers = b"".join(number.to_bytes(4, sys.byteorder) for number in files)
+    rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, numbers)
+    server.sendmsg([f"{len(content):08d}".encode()], [rights])
+    server.sendall(content)
+    for number in files:
+        os.close(number)  # a pipe ends with the fork that it was given to
+    fork.append(int(server.recv(16)))
+    for number in early:
+        pass_on(number, None)
+    status = server.recv(16)
     code = int(status or b"-9")
     if code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code not in (9, 19) else None

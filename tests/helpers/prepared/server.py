@@ -15,12 +15,13 @@ import _imp
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import gc
 import hashlib
 import importlib
 import importlib.machinery
-import json
 import marshal
+import multiprocessing.spawn
 import os
 import runpy
 import select
@@ -110,14 +111,14 @@ def use_large_pages():
 
 
 def receive(connection):
-    """Return what is to run, and its standard files."""
-    size, files, _, _ = socket.recv_fds(connection, 8, 3)
+    """Return what is to run, and its open files, in the order of their numbers in the request."""
+    size, files, _, _ = socket.recv_fds(connection, 8, 253)  # as many as Linux sends at once
     content = b""
     while len(content) < int(size):
         if not (part := connection.recv(65536)):
             raise ValueError("the caller was killed before it had sent all")
         content += part
-    return json.loads(content), files
+    return marshal.loads(content), files
 
 
 def run(request, files, command):
@@ -153,9 +154,13 @@ def become(request, files, command):
     """Take over arguments, environment, folder, files and signals; run the script, module or text."""
     os.setsid()
     for number, ignored in request["signals"].items():
-        default = signal.default_int_handler if int(number) == signal.SIGINT else signal.SIG_DFL
-        signal.signal(int(number), signal.SIG_IGN if ignored else default)
-    for number, file in enumerate(files):
+        default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if ignored else default)
+    # First out of the way: one may have the number of another.
+    above = [fcntl.fcntl(file, fcntl.F_DUPFD, 512) for file in files]
+    for file in files:
+        os.close(file)
+    for number, file in zip(request["files"], above, strict=True):
         os.dup2(file, number)
         os.close(file)
     os.environ.clear()
@@ -174,6 +179,7 @@ def become(request, files, command):
     warnings._processoptions([*filter(None, filters), *request["warnings"]])
     sys.dont_write_bytecode = bool(given.get("PYTHONDONTWRITEBYTECODE"))
     sys.executable = command
+    multiprocessing.spawn.set_executable(command)
     sys.orig_argv[1:] = request["words"]
     first, *rest = request["run"]
     paths = [path for path in given.get("PYTHONPATH", "").split(os.pathsep) if path]
