@@ -5,11 +5,12 @@ Guild loads it by its entry point, for every project of the environment. Only Gu
 - Copies of flags. Guild 0.9 copies every imported flag together with the objects that it refers to: its operation, and
   through it the whole Guild file with all flags copied so far. For n operations of m flags that takes (n m)^2
   steps. A copy that shares the operation, which Guild replaces right after, takes n m.
+- Flags at need. Guild reads and copies the flags of all operations for every command; with the plugin those of the
+  operations whose flags a command asks for.
 - Cache of a script's flags. Guild parses it again for every operation of the script; the plugin parses it once.
 - YAML. Guild parses a dozen small files per run with the slower of PyYAML's two parsers.
 - Flags of a script. To read them, Guild starts a new Python, which takes half a second; a fork of Guild's process
   starts at once.
-- The message while flags are read: it names the number of operations.
 - Imports. Guild's path hook creates finders without `find_spec`, which Python 3.12 calls.
 - Switches that turn something off. Guild loses, as it writes a run's flags, that an option such as argparse's
   `store_false` takes no value; every trial of a sweep and every restarted run then gets one.
@@ -68,6 +69,7 @@ class GuildPlugin(Plugin):
         elsewhere.require()
         if not hasattr(model.ModelImporter, "find_spec"):
             model.ModelImporter.find_spec = _find_no_spec
+        _read_flags_at_need()
         guildfile.FlagDef.__deepcopy__ = _copy_flag
         guildfile.FlagChoice.__deepcopy__ = _copy_choice
         for module in (guildfile, run, yaml_util):
@@ -97,6 +99,34 @@ class GuildPlugin(Plugin):
 
 def _find_no_spec(self: Any, name: str, target: Any = None) -> None:
     """Find no module, as the finder's `find_module` does: its folder contains models, not modules."""
+
+
+def _read_flags_at_need() -> None:
+    """Let Guild read and merge the flags of an operation's script when they are first asked for."""
+    from runcatalog.guild.compat import guildfile, python_script
+
+    read = python_script.PythonScriptPlugin._apply_script_flags
+    if hasattr(read, "of_guild"):
+        return  # by an earlier instance of the plugin
+
+    def later(self: Any, opdef: Any, local_cache: dict[Any, Any]) -> None:
+        vars(opdef)["read_flags"] = lambda: read(self, opdef, local_cache)
+
+    later.of_guild = read  # type: ignore[attr-defined]
+    python_script.PythonScriptPlugin._apply_script_flags = later
+    for name in ("flags", "_flag_vals"):
+        setattr(guildfile.OpDef, name, _with_flags_of_script(name))
+
+
+def _with_flags_of_script(name: str) -> property:
+    """Return an attribute of an operation that the flags of its script change when they are read."""
+
+    def value(operation: Any) -> Any:
+        if read_flags := vars(operation).pop("read_flags", None):
+            read_flags()
+        return vars(operation)[name]
+
+    return property(value, lambda operation, changed: vars(operation).update({name: changed}))
 
 
 def _hide_secrets() -> None:
@@ -219,24 +249,8 @@ def _cached_data(
 
 def _note_reading(note_once: Callable[[str], None]) -> Callable[[str], None]:
     """Return a function that says what is read in place of Guild's "Refreshing flags...", on stderr."""
-
-    @lru_cache
-    def text() -> str:
-        from runcatalog.guild.compat import var
-        from runcatalog.model import declarations
-        from runcatalog.model.errors import CatalogError
-        from runcatalog.model.project import Project
-
-        cache = Path(var.cache_dir("import-flags"))
-        if cache.is_dir() and any(cache.iterdir()):
-            return "Reading the flags of changed scripts ..."
-        try:
-            count = len(declarations.operations(Project.find().root / declarations.GUILD_FILE))
-        except CatalogError:  # Guild names the mistake
-            return "Reading the flags of all operations, once ..."
-        return f"Reading the flags of {count} operation{'s' * (count != 1)}, once ..."
-
-    return lambda message: note_once(text() if message == REFRESHING else message)
+    text = "Reading the flags of new or changed scripts ..."
+    return lambda message: note_once(text if message == REFRESHING else message)
 
 
 def _last_change(path: str, cache: str) -> float:

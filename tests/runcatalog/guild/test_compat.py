@@ -37,6 +37,7 @@ SIGNATURES = {
     "run.Run.write_attr": ["name", "val", "raw"],
     "op_util.RunOutput._close": ["self"],
     "op_cmd._cmd_flag_as_data": ["cmd_flag"],
+    "python_script.PythonScriptPlugin._apply_script_flags": ["opdef", "local_cache"],
     "python_script.PythonScriptPlugin._cached_data": ["base_args"],
     "python_script.PythonScriptPlugin._cached_data_path": ["mod_path", "base_args"],
     "python_script.PythonScriptPlugin._cache_valid": ["cache_path", "mod_path"],

@@ -300,7 +300,7 @@ def test_a_guild_file_that_unfolds_to_gigabytes_is_a_one_line_error(shell, conte
     assert len(output.splitlines()) <= 2
 
 
-def test_guild_reports_the_number_of_operations_only_when_it_reads_their_flags(tmp_path):
+def test_guild_says_that_it_reads_flags_when_it_does(tmp_path):
     root, home = tmp_path / "project", tmp_path / "home"
     root.mkdir(), home.mkdir()
     (root / "train.py").write_text(
@@ -322,10 +322,26 @@ def test_guild_reports_the_number_of_operations_only_when_it_reads_their_flags(t
         assert "long" in done.stdout
         return done.stderr
 
-    assert notes().strip() == "Reading the flags of 2 operations, once ..."
+    assert notes() == "Reading the flags of new or changed scripts ...\n"
     assert notes() == ""
     os.utime(root / "train.py", (time.time() + 60,) * 2)
-    assert notes().strip() == "Reading the flags of changed scripts ..."
+    assert notes() == "Reading the flags of new or changed scripts ...\n"
+
+
+def test_a_command_reads_the_flags_of_its_own_operation_alone(shell):
+    operations = {name: {"main": name, "flags-import": "all"} for name in ("one", "two")}
+    (shell.root / "guild.yml").write_text(json.dumps(operations))
+    for name in operations:
+        (shell.root / f"{name}.py").write_text(
+            "import argparse\np = argparse.ArgumentParser()\n"
+            f"p.add_argument('--of-{name}', default=0.1)\nprint(p.parse_args())\n"
+        )
+    kept = Path(shell.env["GUILD_HOME"]) / "cache/import-flags"
+    assert "of-one  (default is 0.1)" in shell("guild run one --help-op")
+    assert len(list(kept.iterdir())) == 1
+    assert "Namespace(of_two=3)" in shell("guild run two of-two=3 -y").replace("'", "")
+    assert len(list(kept.iterdir())) == 2
+    assert "unsupported flag 'of-two'" in shell("guild run one of-two=3 -y", code=1)
 
 
 def test_a_run_whose_directory_was_deleted_ends_without_a_traceback(shell):
