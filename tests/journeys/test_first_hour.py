@@ -127,14 +127,14 @@ def test_demo_changes_no_committed_file_and_shows_its_run(clone: Project) -> Non
     assert "(../experiments/door/figures/train_ppo.svg)" in shown
 
 
-def test_neither_sync_and_render_nor_redrawing_changes_a_committed_file(clone: Project) -> None:
-    clone.good("catalog sync && catalog render")
+def test_redrawing_changes_no_committed_file(clone: Project) -> None:
     for name in REDRAWN:
         clone.good(f"python src/{name}_redraw.py")
     clone.good("python src/skills/redraw.py")
     assert clone.good("git status --porcelain") == ""
-    assert "agrees with" in clone.good("catalog check")
-    # What is published is what was asked for.
+
+
+def test_what_is_published_is_what_was_asked_for(clone: Project) -> None:
     run = clone.finished("train")
     clone.good("catalog export && catalog render")
     changed = clone.good("git status --porcelain").split()[1::2]
@@ -146,7 +146,7 @@ def test_neither_sync_and_render_nor_redrawing_changes_a_committed_file(clone: P
         f"experiments/records/door/{run.name[:8]}.json",
     }
     clone.good("git diff --exit-code --diff-filter=D")
-    clone.good("git add -A && git commit -q -m run && catalog check")
+    assert "agrees with" in clone.good("git add -A && git commit -q -m run && catalog check")
 
 
 def test_mistakes_get_a_line_and_leave_nothing(clone: Project) -> None:
@@ -300,6 +300,13 @@ def test_a_sixth_study_by_the_steps_of_contributing(clone: Project) -> None:
         elif kind == "append":
             path.write_text(path.read_text() + body)
     clone.env |= {"HUB_TOKEN": TOKEN, "HUB_API_KEY": KEY}  # Guild keeps the second one
+    # The shell of these runs holds a token, and one of them prints it and dies of it.
+    (clone.root / "src/arms/leak.py").write_text(
+        "import os\nraise SystemExit(f\"401 for {os.environ['HUB_TOKEN']} {os.environ['HUB_API_KEY']}\")\n"
+    )
+    with (clone.root / "experiments/arms/guild.yml").open("a") as file:
+        file.write("    leak:\n      main: src/arms.leak\n")
+    clone.bad("guild run arms:leak -y", "401 for", TOKEN, KEY)
     commands = [body for kind, _, body in blocks if kind == "run"]
     for line in "".join(commands).splitlines():
         clone.good(line)
@@ -312,14 +319,6 @@ def test_a_sixth_study_by_the_steps_of_contributing(clone: Project) -> None:
     assert 65 < best < 90
     assert other < best
 
-    # The shell of these runs held a token, and one of them printed it and died of it.
-    (clone.root / "src/arms/leak.py").write_text(
-        "import os\nraise SystemExit(f\"401 for {os.environ['HUB_TOKEN']} {os.environ['HUB_API_KEY']}\")\n"
-    )
-    with (clone.root / "experiments/arms/guild.yml").open("a") as file:
-        file.write("    leak:\n      main: src/arms.leak\n")
-    clone.bad("guild run arms:leak -y", "401 for", TOKEN, KEY)
-    clone.good("catalog sync -q && catalog export && catalog render")
     kept = [run / ".guild/attrs/env" for run in clone.runs]
     assert any(KEY in path.read_text() for path in kept if path.exists())
     private = (clone.root / ".guild", clone.root / ".git")
