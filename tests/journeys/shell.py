@@ -22,7 +22,7 @@ class Project:
 
     Args:
         root: Where the copy is made.
-        records: The studies whose committed records it has; None: all, which its pages need.
+        records: The studies whose committed records it has, without the generated pages; None: all, with the pages.
 
     Attributes:
         root: Where the copy is.
@@ -36,10 +36,7 @@ class Project:
             cwd=ROOT, capture_output=True, text=True, check=True,
         ).stdout  # fmt: skip
         for name in filter(None, listed.split("\0")):
-            _, is_record, record = name.partition("experiments/records/")
-            if is_record and records is not None and record.partition("/")[0] not in records:
-                continue
-            if (ROOT / name).is_file():
+            if (records is None or _is_of(name, records)) and (ROOT / name).is_file():
                 target = root / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, target)
@@ -140,6 +137,13 @@ class Project:
         """Directory of an operation's newest run that has ended well."""
         found = [run for run in self.runs_of(operation) if (run / "result.json").exists()]
         return max(found, key=lambda run: (run / "result.json").stat().st_mtime)
+
+
+def _is_of(name: str, records: Collection[str]) -> bool:
+    """Return whether a copy with the records of some studies has a file; the pages have rows of all studies."""
+    if name.startswith("experiments/records/"):
+        return name.split("/")[2] in records
+    return not name.startswith(("catalog/", "runs_catalog.md"))
 
 
 def _digest(path: str) -> str:

@@ -9,6 +9,7 @@ from journeys.shell import Project
 from rendered import local
 
 ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # `catalog sync` sends; senders are tested in test_guild.py
+RECORDS = ("cartpole",)
 CLONES = "episodes=10 horizon=50 updates=20 orders=1 starts=20"
 
 

@@ -11,6 +11,7 @@ from journeys.shell import Project, written
 
 # `catalog sync` sends to MLflow; senders are in test_guild.py.
 ENVIRONMENT = {"RECORD_MLFLOW": "off", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+RECORDS = ("textgames",)
 TINY = "width=32 layers=1 heads=2"
 PLAY = "prompt=grid context=last think=no max-response-length=2 micro-batch-size=2"
 LEARNING_RATES = (0.00015, 0.0003, 0.0015, 0.003)

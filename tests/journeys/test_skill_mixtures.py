@@ -9,6 +9,7 @@ from journeys.shell import Project, written
 from rendered import committed
 
 ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # `catalog sync` sends; senders are in test_guild.py
+RECORDS = ("skills",)
 SHORT = (
     "epochs=1 epoch-steps=8192 envs=16 rollout=16 minibatches=2 channels=4 hidden=16 memory=16 eval-interval=32 "
     "eval-episodes=5 save-interval=4 threads=1"
