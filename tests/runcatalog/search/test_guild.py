@@ -260,9 +260,15 @@ def test_a_stopped_search_continues_and_can_be_extended(project):
     assert " of 4)" in result(batch)["summary"]
 
 
-def test_trials_run_side_by_side(project):
-    project.run("toy:opt@gp", "trials=6", "parallel=2", "sleep=1.5")
-    trials = notes(project.batch())
+@pytest.fixture(scope="module")
+def side_by_side(project) -> Path:
+    """The batch of a search with two trials at once, an empty text and a switch."""
+    project.run("toy:opt@gp", "trials=6", "parallel=2", "sleep=1.5", "note=", "loud=no")
+    return project.batch()
+
+
+def test_trials_run_side_by_side(side_by_side):
+    trials = notes(side_by_side)
     assert [t["trial"] for t in trials] == [1, 2, 3, 4, 5, 6]
     assert [t["pending"] for t in trials[:2]] == [[], [1]]
     assert trials[-1]["kind"] == "gp"
@@ -270,7 +276,12 @@ def test_trials_run_side_by_side(project):
     for t in trials:
         known = [*t["told"], *t["told_failed"], *t["pending"]]
         assert sorted(known) == list(range(1, t["trial"]))
-    assert result(project.batch())["metrics"]["trials"] == 6
+    assert result(side_by_side)["metrics"]["trials"] == 6
+
+
+def test_an_empty_text_and_a_switch_reach_the_trials_as_they_are(side_by_side):
+    flags = yaml.safe_load((trial_runs(side_by_side)[0] / ".guild/attrs/flags").read_text())
+    assert (flags["note"], flags["loud"]) == ("", False)
 
 
 def test_a_stopped_search_ends_all_its_trials_and_continues_them(project):
@@ -353,21 +364,12 @@ def test_a_search_without_untried_points_reports_that_it_ran_none(project):
     assert notes(project.batch()) == []
 
 
-def test_an_empty_text_and_a_switch_reach_the_trials_as_they_are(project):
-    project.run("toy:opt@gp", "trials=2", "note=", "loud=no")
-    flags = yaml.safe_load((trial_runs(project.batch())[0] / ".guild/attrs/flags").read_text())
-    assert (flags["note"], flags["loud"]) == ("", False)
-
-
-def test_random_search_is_what_a_range_alone_means(project):
-    project.run("toy:train", "x=[-5.0:10.0]", "--max-trials", "2")
-    assert "search random" in (project.batch() / ".guild" / "opref").read_text()
-    assert [n["kind"] for n in notes(project.batch())] == ["random", "random"]
+def test_a_random_search_ends_where_the_space_has_no_more(project):
     project.run("toy:train", "size=[64 64, 128 128]", "--optimizer", "random")
-    assert len(notes(project.batch())) == 2  # the space has no more
+    assert [n["kind"] for n in notes(project.batch())] == ["random", "random"]
 
 
-def test_a_list_of_values_shows_its_trials_the_best_so_far_and_a_table(project):
+def test_a_list_of_values_shows_its_trials_the_best_so_far_a_table_and_what_failed(project):
     output = project.run("toy:train", "y=[6.0,12.0,2.0]", "x=[0.0,1.0]")
     told = [line for line in output.splitlines() if line.startswith(("batch:", "  "))]
     assert told[:3] == [
@@ -382,6 +384,12 @@ def test_a_list_of_values_shows_its_trials_the_best_so_far_and_a_table(project):
         "  1      -19.6   0  6",
         "  6      -21.63  1  2",
     ]
+    failed = [path for path in runs_of(project) if project.attr(path, "exit_status") == "1"]
+    again = "exit status 1: exploded; again: guild run --restart"
+    assert sorted(line.partition(" failed: ")[2] for line in told[12:-1]) == sorted(
+        f"{again} {run.name[:8]} -y" for run in failed
+    )
+    assert [line.partition(" failed: ")[0] for line in told[12:-1]] == ["  trial 2", "  trial 5"]
     (key,) = re.fullmatch(r"  to show it: catalog sync && catalog row (\w{8})", told[-1]).groups()
     newest = max((project.home / "runs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
     assert GuildRun(newest.name, str(newest)).batch_run.startswith(key)
@@ -394,16 +402,6 @@ def test_a_trial_that_waits_has_the_label_of_its_operation(project):
         "x=0.5",
         "x=0.5",
     ]
-
-
-def test_a_batch_says_which_trials_failed_and_how_to_run_them_again(project):
-    told = project.run("toy:train", "y=[6.0,12.0]").splitlines()
-    (failed,) = (path for path in runs_of(project) if project.attr(path, "exit_status") == "1")
-    assert (
-        f"  trial 2 failed: exit status 1: exploded; again: guild run --restart {failed.name[:8]} -y"
-        in told
-    )
-    assert told[-1].startswith("  to show it: catalog sync && catalog row ")
 
 
 def test_a_batch_without_a_finished_trial_fails_and_can_be_restarted(project):
@@ -465,8 +463,10 @@ def test_a_batch_that_was_killed_continues_its_trials(project):
     assert set((project.home / "runs").iterdir()) == known - {batch}
 
 
-def test_importance_of_the_parameters_is_stored_when_the_search_ends(project):
+def test_ranges_alone_mean_a_random_search_which_stores_the_importance_of_its_parameters(project):
     project.run("toy:train", "x=[-5.0:10.0]", "y=[0.0:10.0]", "--max-trials", "8")
+    assert "search random" in (project.batch() / ".guild" / "opref").read_text()
+    assert [n["kind"] for n in notes(project.batch())] == ["random"] * 8
     result = json.loads((project.batch() / "result.json").read_text())["result"]
     importance = result["importance"]
     assert importance["trials"] == 8
