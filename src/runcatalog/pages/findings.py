@@ -15,7 +15,7 @@ from runcatalog.analysis.replication import reported_numbers
 from runcatalog.analysis.searches import RANDOM, importance_of
 from runcatalog.model import statistics, values
 from runcatalog.model.errors import CatalogError
-from runcatalog.model.run_record import FAILED, KILLED, RunRecord
+from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RunRecord
 from runcatalog.pages.tables import cells, matrices, search_table, setting_table, settings
 from runcatalog.pages.tables.page_data import PageData
 from runcatalog.pages.tables.settings import Setting
@@ -360,10 +360,11 @@ def sweep(data: PageData, operations: Sequence[str], x: str, y: str) -> str:
 
 def search(data: PageData, operations: Sequence[str]) -> str:
     """Return how often searches found a better setting than random search, and whose effects are determined."""
-    better = total = predicts = known = 0
+    finished = better = total = predicts = known = 0
     names: Counter[str] = Counter()
     for name in operations:
         for head in settings.search_heads(data, name)[-1:]:
+            finished += head.status == FINISHED
             batch = settings.batch_of(head)
             comparison, _ = search_table.compared(data, batch, data.members(head))
             if comparison is not None:
@@ -387,6 +388,8 @@ def search(data: PageData, operations: Sequence[str]) -> str:
         )
         parts.append(f"some parameter's effect is determined in {predicts} of {known}{what}")
     text = "; ".join(parts)
+    if finished and not text:
+        text = "no search has a random search beside it, or enough trials to say what matters"
     return _bold(text or "no search has finished")
 
 

@@ -304,6 +304,18 @@ def test_a_search_is_shown_with_the_repeats_of_its_best_point(project, make):
     assert "not run" in alone.table(["toy:opt"], fresh={"toy:opt": "toy:train"})
 
 
+def test_the_finding_of_a_short_search_does_not_say_that_none_has_finished(project, make):
+    def finding(status):
+        batch = make(1, operation="toy:opt", result={"batch": True, "method": "gp"}, status=status)
+        trials = [make(10 + i, value=i / 10, batch=batch.run, lr=i / 100) for i in range(1, 4)]
+        return render.Catalog(project, [batch, *trials]).finding("toy:opt")
+
+    assert finding("FINISHED") == (
+        "**No search has a random search beside it, or enough trials to say what matters.**"
+    )
+    assert finding("KILLED") == "**No search has finished.**"
+
+
 def test_importance_is_undetermined_where_the_model_predicts_nothing(project, make):
     def row(r2, low):
         share = {"share": 0.6, "low": low, "high": 0.9}
