@@ -167,6 +167,8 @@ def test_a_signal_to_the_process_group_ends_the_run_as_one_with_a_single_process
         [prepared.python(), script, *FLAGS, *longer],
         env=environment() | {"RUN_DIR": str(tmp_path / "run")},
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        # It is ignored where the tests run in the background.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     journal = tmp_path / "run/journal/metrics.jsonl"
     while not journal.is_file() or journal.read_text().count("loss/policy") < 2:

@@ -42,20 +42,21 @@ def test_the_sender_gives_way_to_other_sessions_until_the_training_has_ended(
 
 
 def test_after_the_training_a_sender_that_got_no_idle_time_goes_on_at_the_usual_priority(
-    tmp_path, monkeypatch, wait_until
+    tmp_path, toy, monkeypatch, wait_until
 ):
     """With busy cores, and no scheduling by session as in a container, the senders of ended runs piled up."""
+    (tmp_path / "guild.yml").touch()
+    finished = toy.start("--updates", 1, env={"RECORD_MLFLOW": "off"})
+    assert finished.communicate(timeout=500)[1] == ""
     monkeypatch.delenv("RECORD_MLFLOW", raising=False)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")  # so that something is left
-    (tmp_path / "journal").mkdir()
-    (tmp_path / "guild.yml").touch()
-    sender = start_sender(tmp_path, tmp_path)
+    sender = start_sender(toy.directory, tmp_path)
     try:
         wait_until(lambda: os.sched_getscheduler(sender.pid) == os.SCHED_IDLE)
         sender.stdin.close()
         wait_until(lambda: os.sched_getscheduler(sender.pid) == os.SCHED_OTHER)
         assert os.getpriority(os.PRIO_PROCESS, sender.pid) == os.getpriority(os.PRIO_PROCESS, 0)
-        log = tmp_path / "journal" / journal.SENDER_LOG
+        log = toy.directory / "journal" / journal.SENDER_LOG
         earlier = log.read_text()
         wait_until(lambda: log.read_text() != earlier)
         assert sender.poll() is None
