@@ -1,4 +1,4 @@
-"""Train one PPO agent on several door tasks at once, told apart by a one-hot index: multi-task training."""
+"""Train one PPO agent on several door tasks at once, with the task as a one-hot input: multi-task training."""
 
 from __future__ import annotations
 

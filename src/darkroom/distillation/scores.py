@@ -10,7 +10,7 @@ import numpy as np
 from darkroom.rooms import grid
 from darkroom.rooms.explorer import explore
 from darkroom.rooms.play import Tasks
-from runcatalog.model.statistics import t95
+from runcatalog.model.statistics import t_quantile
 
 RESAMPLES = 10_000
 PERCENTILES = (2.5, 97.5)
@@ -155,7 +155,7 @@ def interval_over_splits(values: np.ndarray, splits: np.ndarray) -> np.ndarray:
         values = np.stack([values[splits == name].mean(axis=0) for name in names])
     if len(values) == 1:
         return np.full((2, *values.shape[1:]), np.nan)
-    half = t95(len(values) - 1) * values.std(axis=0, ddof=1) / len(values) ** 0.5
+    half = t_quantile(len(values) - 1) * values.std(axis=0, ddof=1) / len(values) ** 0.5
     return np.stack([values.mean(axis=0) - half, values.mean(axis=0) + half])
 
 

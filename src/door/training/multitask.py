@@ -1,4 +1,4 @@
-"""Several tasks trained at once: doors of all tasks side by side, told apart by a one-hot index in the observation."""
+"""Several tasks trained at once: doors of all tasks side by side; observations end with the task as a one-hot."""
 
 from __future__ import annotations
 

@@ -96,21 +96,21 @@ def _around(
     freedom = max(1.0, 1 / sum((part / variance) ** 2 / count for part, count in parts))
     whole = math.floor(freedom)
     beyond = (freedom - whole) * (whole + 1) / freedom  # 0 to 1, linear in 1 / freedom
-    quantile, following = (t95(count, coverage) for count in (whole, whole + 1))
+    quantile, following = (t_quantile(count, coverage) for count in (whole, whole + 1))
     quantile += beyond * (following - quantile)
     half = quantile * math.sqrt(variance)
     return centre - half, centre + half
 
 
 @lru_cache(1000)
-def t95(freedom: int, coverage: float = 0.95) -> float:
-    """Return the 97.5 % quantile of Student's t distribution; scipy.stats.t.ppf takes half a second to import.
+def t_quantile(freedom: int, coverage: float = 0.95) -> float:
+    """Return the t with P(|T| < t) = coverage of Student's t distribution; importing scipy.stats.t takes half a second.
 
     With t = sqrt(freedom) tan(a), P(|T| < t) is the integral of cos^(freedom - 1) from 0 to a, divided by that to pi/2.
 
     Args:
         freedom: Degrees of freedom, a whole number from 1 on; from 10,000 on the quantile is that of 10,000.
-        coverage: P(|T| < quantile).
+        coverage: Probability between -t and t; 0.95 gives the 97.5 % quantile.
     """
     freedom = min(freedom, 10_000)
 

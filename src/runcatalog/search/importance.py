@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runcatalog.model.statistics import t95
+from runcatalog.model.statistics import t_quantile
 
 MIN_TRIALS = 8
 FOLDS = 5  # fewer if a fold would contain a single trial, which cannot be permuted
@@ -67,7 +67,7 @@ def importance(
     increases, errors = _cross_validated(x, y, choices)
     share = increases.mean(0) / 2
     deviations = increases / 2 - share * y[:, None] ** 2
-    half = t95(len(y) - 1) * deviations.std(0, ddof=1) / np.sqrt(len(y))
+    half = t_quantile(len(y) - 1) * deviations.std(0, ddof=1) / np.sqrt(len(y))
     shares = {
         name: {
             key: round(float(v), 4) for key, v in zip(("share", "low", "high"), row, strict=True)

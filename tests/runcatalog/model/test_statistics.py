@@ -117,11 +117,11 @@ def test_the_interval_of_a_mean_is_scipys_for_every_order(values, random):
 
 def test_quantiles_are_scipys():
     freedoms = [*range(1, 200), 1000, 9999]
-    ours = [statistics.t95(freedom) for freedom in freedoms]
+    ours = [statistics.t_quantile(freedom) for freedom in freedoms]
     assert ours == pytest.approx(scipy.stats.t.ppf(0.975, freedoms), rel=1e-9)
-    assert statistics.t95(10**9) == pytest.approx(1.959964, rel=2e-4)
+    assert statistics.t_quantile(10**9) == pytest.approx(1.959964, rel=2e-4)
     for pairs in (3, 78, 2000):
-        ours = [statistics.t95(freedom, 1 - 0.05 / pairs) for freedom in freedoms]
+        ours = [statistics.t_quantile(freedom, 1 - 0.05 / pairs) for freedom in freedoms]
         assert ours == pytest.approx(scipy.stats.t.ppf(1 - 0.025 / pairs, freedoms), rel=1e-8)
 
 

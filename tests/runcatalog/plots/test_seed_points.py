@@ -52,7 +52,7 @@ def test_a_setting_with_a_seed_that_diverged_has_no_mean():
 
 
 def test_runs_of_the_same_seed_are_one_value_of_the_interval():
-    """With a flag that is not told apart, six runs of three seeds had the interval of six seeds."""
+    """Without the flag that separates them, six runs of three seeds had the interval of six seeds."""
 
     def bar(runs):
         svg = SeedPoints(runs, {"all": "steps"}, ["lr"]).svg()

@@ -47,7 +47,7 @@ const statistics = {
     return [centre - half, centre + half];
   },
 
-  // 97.5 % quantile of Student's t distribution; see `runcatalog.model.statistics.t95`.
+  // 97.5 % quantile of Student's t distribution; see `runcatalog.model.statistics.t_quantile`.
   t95(freedom) {
     freedom = Math.min(freedom, 10000);
     const integral = (angle) => {
