@@ -253,6 +253,19 @@ def test_a_resumed_run_is_the_same_bit_for_bit(run_main, whole, few_tests, tmp_p
     assert rate == first["result"]["metrics"]["success/greedy"]
 
 
+def test_the_mean_reward_is_that_of_the_episodes_that_ended(whole) -> None:
+    """1 - 0.9 t / T for a success after t of T steps, so at least 0.1; no point without an ended episode."""
+    points = {"reward": {}, "success/training": {}}
+    for point in read_points(whole / "journal/metrics.jsonl"):
+        if point.name in points:
+            points[point.name][point.step] = point.value
+    rewards, successes = points.values()
+    assert rewards.keys() == successes.keys()
+    assert max(successes.values()) > 0
+    for step, success in successes.items():
+        assert 0.1 * success <= rewards[step] <= success
+
+
 def test_the_curves_have_the_last_updates_of_a_training_that_stops_early(
     run_main, few_tests, tmp_path, monkeypatch
 ) -> None:

@@ -247,6 +247,13 @@ def test_the_divergence_is_non_negative_and_of_second_order_near_zero():
     assert kl_divergence(torch.tensor([-50.0]), torch.tensor([0.0])) == 10
 
 
+def test_the_divergence_is_unbiased_for_tokens_of_the_first_policy():
+    generator = torch.Generator().manual_seed(1)
+    p, q = (torch.randn(2, 9, generator=generator, dtype=torch.float64) / 2).log_softmax(-1)
+    exact = torch.nn.functional.kl_div(q, p, reduction="sum", log_target=True)
+    torch.testing.assert_close((p.exp() * kl_divergence(p, q)).sum(), exact)
+
+
 @pytest.mark.parametrize(
     ("advantage", "ratio", "expected", "clipped"),
     [(1, 1.1, -1.1, False), (1, 1.5, -1.3, True), (1, 0.5, -0.5, False), (-1, 1.5, 1.5, False), (-2, 0.5, 1.6, True)],

@@ -53,9 +53,9 @@ def interval_of_difference(
 ) -> tuple[float, float] | None:
     """Return the 95 % interval of the mean of `second` minus the mean of `first`.
 
-    Welch's, or Student's of the differences where the sides are paired; None with fewer than MIN_SEEDS seeds or a value
-    that is not finite. Where successes were counted, it is at least as wide as that of as many games as
-    `statistics.independent_games` says.
+    Welch's, or Student's of the differences where the sides are paired, and within [-1, 1] for rates; None with fewer
+    than MIN_SEEDS seeds or a value that is not finite. Where successes were counted, it is at least as wide as that of
+    as many games as `statistics.independent_games` says.
 
     Args:
         first, second: Objectives of the seeds of each side.
@@ -72,6 +72,8 @@ def interval_of_difference(
         low, high = statistics.interval([y - x for x, y in zip(a, b, strict=True)])
     else:
         low, high = statistics.interval_of_difference(a, b, 1 - 0.05 / pairs)
+    if all(o.get("kind") == "rate" and 0 <= o["value"] <= 1 for o in (*first, *second)):
+        low, high = max(low, -1.0), min(high, 1.0)
     counts = [statistics.independent_games(s) for s in (first, second)]
     if not all(counts):
         return low, high

@@ -217,14 +217,14 @@ class Learner:
         return norm
 
     def episode_statistics(self) -> dict[str, float]:
-        """Return the number of episodes that ended in the rollout, of successes, and their mean reward."""
+        """Return the number of episodes that ended in the rollout, and of successes, and the sum of rewards."""
         rollouts = [worker.rollout for worker in self.workers]
         rewards = [rollout.steps.reward[1:] for rollout in rollouts]
         episodes = sum(int(rollout.begins[1:].sum()) for rollout in rollouts)
         return {
             "episodes": float(episodes),
             "successes": float(sum(int((reward > 0).sum()) for reward in rewards)),
-            "reward": float(sum(reward.sum() for reward in rewards)) / max(episodes, 1),
+            "reward": float(sum(reward.sum() for reward in rewards)),
         }
 
     def state(self) -> dict[str, Any]:

@@ -139,7 +139,7 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
         means = {
             name: math.fsum(values[name] for values in since) / len(since) for name in since[0]
         }
-        episodes, successes = means.pop("episodes"), means.pop("successes")
+        episodes, successes, reward = (means.pop(n) for n in ("episodes", "successes", "reward"))
         count = self._timed * self.config.envs * self.config.rollout
         now = time.perf_counter()
         means |= {
@@ -147,7 +147,7 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
             "time/steps_per_second": count / (now - self._clock),
         }
         if episodes:
-            means["success/training"] = successes / episodes
+            means |= {"success/training": successes / episodes, "reward": reward / episodes}
         self.run.log(means, self.update)
         self._statistics, self._timed, self._clock = [], 0, now
 

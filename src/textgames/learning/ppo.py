@@ -70,7 +70,12 @@ def policy_losses(
 
 
 def kl_divergence(log_probs: Tensor, reference_log_probs: Tensor) -> Tensor:
-    """Return the estimates KL_t of the divergence from the reference, 0 to `KL_LIMIT` [N]."""
+    """Return unbiased estimates KL_t of the divergence from the reference, 0 to `KL_LIMIT` [N].
+
+    Args:
+        log_probs: Log-probabilities of the tokens with the policy that sampled them [N].
+        reference_log_probs: With the reference [N].
+    """
     log_q = reference_log_probs - log_probs
     return (log_q.exp() - log_q - 1).clamp(max=KL_LIMIT)
 
@@ -210,7 +215,7 @@ class Learner:
             "loss/policy": losses,
             "entropy": entropy,
             "clipped": clipped,
-            "kl/old": kl_divergence(log_probs, old_log_probs),
+            "kl/old": kl_divergence(old_log_probs, log_probs),
         }
         if settings.kl_coef:
             kl = kl_divergence(log_probs, _joined(s.reference_log_probs for s in samples))

@@ -84,6 +84,13 @@ def test_the_interval_of_a_difference_is_at_least_as_wide_as_that_of_the_counts(
     assert interval_of_difference(first[:2], second) is None
 
 
+def test_the_interval_of_a_difference_of_rates_is_within_its_range():
+    first, second = [0.9, 0.1, 0.6], [0.1, 1.0, 0.9]
+    low, high = interval_of_difference(objectives(first), objectives(second))
+    assert high > 1  # numbers of any range
+    assert interval_of_difference(objectives(first, 5), objectives(second, 5)) == (low, 1)
+
+
 def test_games_on_few_levels_count_as_few():
     """20 games on a level that is always or never solved are worth one."""
 

@@ -547,6 +547,7 @@ def test_guilds_quotes_around_numbers_are_removed(project, make):
         ("'lr=0.1 x=2' again", {"more": "lr=0.1 x=2"}, "train “again” more lr=0.1 x=2"),
         ("sizes '9'", {"sizes": 9}, "train sizes 9"),
         ("splits '1'", {"splits": "2"}, "train “splits '1'” splits 2"),
+        ("train lr=0.1", {"lr": 0.1}, "train lr 0.1"),
     ],
 )  # fmt: skip
 def test_what_flags_say_stands_once(make, label, flags, shown):

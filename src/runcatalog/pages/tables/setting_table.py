@@ -203,7 +203,7 @@ def setting_cell(
         if (n in differing and n in known)
         or known.get(n) not in (None, "", name, *hidden.get(n, ()))
     }
-    title = f"{name} “{markdown.escape(rest)}”" if rest else name
+    title = f"{name} “{markdown.escape(rest)}”" if rest not in ("", name) else name
     parts = [f"{markdown.escape(n)} {flag_text(v)}" for n, v in flags.items()]
     if parts and len(terminal.plain(f"{title} {parts[0]}")) > room:
         flag, value = next(iter(flags.items()))

@@ -329,6 +329,11 @@ def one_line_errors(uri: str, run: str = "") -> Iterator[None]:
                 f"{database} is of another version of MLflow: upgrade an earlier one with `mlflow db upgrade "
                 f"{shown(uri)}`, or {again}"
             )
+        elif "failed with error code 401" in text:
+            answered = (
+                f"MLflow at {shown(uri)} refuses the user or the password, which it takes from "
+                f"MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD or from ~/.mlflow/credentials ({text})"
+            )
         elif "disk is full" in text:
             answered = f"{database} cannot be written, its disk is full ({text})"
         if is_other_version or _is_of_server(error):
