@@ -38,13 +38,8 @@ UPDATES = 60
 PEER_UPDATES = 8
 RECORDED = 60  # updates of the runs with and without recording
 SHARE = 0.8  # of the bare simulator's speed
-EARLIER = (
-    "pull",
-    "pull_left",
-    "lever_left",
-    "lever_push",
-    "lever_push_left",
-)  # tasks before the measured one
+# Tasks before the measured one
+EARLIER = ("pull", "pull_left", "lever_left", "lever_push", "lever_push_left")
 PARTS = ("loop", "recording")
 PAIRS = 9  # of those runs: they differ by less than the machine's noise
 

@@ -45,10 +45,11 @@ CORES, ACTIONS, ROLLOUT = 2, 7, 32
 WORKER = Path(__file__).with_name("_jax_engines.py")
 PARTS = ("steps", "ppo", "own_ppo", "compilation")
 LIBRARIES = {"navix": "NAVIX", "xminigrid": "XLand-MiniGrid"}
+# Names in the libraries; NAVIX's other DoorKey begins in the same corner
 LEVELS = {
     "DoorKey-8x8": {"navix": "DoorKey-Random-8x8", "xminigrid": "DoorKey-8x8"},
     "Empty-8x8": {"navix": "Empty-8x8", "xminigrid": "Empty-8x8"},
-}  # names in the libraries; NAVIX's other DoorKey begins in the same corner
+}
 LEVEL = "DoorKey-8x8"  # of PPO and of the compilation
 _COLD = """\
 import time

@@ -26,9 +26,8 @@ from benchmarks import _report  # noqa: E402
 from naive_games import Warehouse  # noqa: E402
 from textgames.games import sokoban, solver  # noqa: E402
 
-with contextlib.redirect_stderr(
-    io.StringIO()
-):  # gym says at length that it is no longer maintained
+# Gym says at length that it is no longer maintained
+with contextlib.redirect_stderr(io.StringIO()):
     from gym_sokoban.envs.room_utils import generate_room
 
 DEPTH = 300  # fixed in gym-sokoban

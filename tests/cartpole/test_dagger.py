@@ -200,9 +200,8 @@ def test_a_median_of_few_clones():
 def test_the_interval_of_repaired_clones_is_over_experts():
     config = remedies.Config(**SMALL)
     history = dagger_summary.RoundHistory(config, None)
-    rounds = np.ones(
-        (4, 10, config.orders)
-    )  # all are broken: four restrictions, ten experts, two orders
+    # All are broken: four restrictions, ten experts, two orders
+    rounds = np.ones((4, 10, config.orders))
     spread, gathered = np.ones((2, 4, 10, config.orders), bool)
     spread[0, :, 0] = False  # a failure of every expert
     gathered[:, :1] = gathered[0, 1, 0] = gathered[1, 1, 0] = False  # ten failures of two experts

@@ -177,9 +177,8 @@ def test_the_catalogs_figures_are_drawn_from_records(runs, tmp_path):
     mean = np.mean(list(curves["survival/angle"].values()))
     assert widths.tolist() == [0.1, 1]
     assert shares.tolist() == [0, pytest.approx(mean)]
-    assert most[0] == pytest.approx(
-        wilson(0, SMALL["starts"])[1]
-    )  # all clones fail from all starts
+    # All clones fail from all starts
+    assert most[0] == pytest.approx(wilson(0, SMALL["starts"])[1])
     drawn = bc_redraw.draw(records, tmp_path)
     assert [path.name for path in drawn] == [
         "bc_lifetimes.svg", "bc_distributions.svg", "bc_survival.svg", "bc_coverage.svg",

@@ -305,6 +305,5 @@ def test_the_division_has_the_least_time_and_stays_that_of_the_start(tmp_path):
         divisions = [workers._split_all(jobs, counts) for counts in itertools.product(*choices)]
         assert longest(split_jobs(jobs, 3)) == min(map(longest, divisions))
     assert study.first_processes(tmp_path / "pieces", 2) == 2
-    assert (
-        study.first_processes(tmp_path / "pieces", 8) == 2
-    )  # the run is resumed on a larger machine
+    # The run is resumed on a larger machine
+    assert study.first_processes(tmp_path / "pieces", 8) == 2

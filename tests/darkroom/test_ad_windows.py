@@ -364,9 +364,8 @@ def test_fresh_windows_begin_with_the_agent(kept):
     sampling = sampling_of(length=20, fresh=1.0, jitter=0.0, stride=0.0, exploring=0.0)
     drawn = windows.Sampler([source], sampling, np.random.default_rng(0)).draw(12)
     for row in range(12):
-        assert any(
-            (kept.actions[0, env, :20] == drawn.targets[row]).all() for env in range(3)
-        )  # with stride 0 an episode after the other
+        # With stride 0 an episode after the other
+        assert any((kept.actions[0, env, :20] == drawn.targets[row]).all() for env in range(3))
 
 
 @settings(max_examples=6, deadline=None)

@@ -47,15 +47,8 @@ def of_helps():
 
 
 COMMANDS = sorted({*commands(), *of_helps()})
-NAMES = (
-    "search",
-    "best",
-    "diff",
-    "row",
-    "forget",
-    "rerun",
-    "import",
-)  # alone, a name in a sentence
+# Alone, a name in a sentence
+NAMES = ("search", "best", "diff", "row", "forget", "rerun", "import")
 CATALOG = [
     c for c in COMMANDS if c[1].startswith("catalog ") and c[1].split(None, 1)[1] not in NAMES
 ]

@@ -43,10 +43,8 @@ def killed(project: Project) -> Path:
     assert not (second / "result.json").exists()
     project.good(f"guild run --restart {whole.name[:8]} -y")
     steps = {step.resolve().name for step in (whole / "steps").iterdir()}
-    assert {run.name for run in set(project.runs) - known} == {
-        whole.name,
-        *steps,
-    }  # no step ran twice
+    # No step ran twice
+    assert {run.name for run in set(project.runs) - known} == {whole.name, *steps}
     return whole
 
 

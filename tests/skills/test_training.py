@@ -164,9 +164,8 @@ def test_film_parameters_of_known_missions_are_kept_when_missions_are_added() ->
 
 def test_the_schedule_is_complete() -> None:
     assert set(SCHEDULES) == set(STAGES)
-    assert (
-        sum(course.epochs for course in SCHEDULES.values()) == 156
-    )  # added up by hand from the source
+    # Added up by hand from the source
+    assert sum(course.epochs for course in SCHEDULES.values()) == 156
     assert {stage for last in CURRICULA.values() for stage in chain(last)} == set(STAGES)
     assert chain("tglc2") == [
         "all0",

@@ -175,9 +175,8 @@ def test_no_validation_game_has_a_level_of_an_earlier_training(
     run_file.write_text(
         json.dumps({"flags": flags_of(run_config) | {"model": "/gone", "val-data-num": 5000}})
     )
-    assert (
-        options.excluded_validation_games(options.PlayConfig(env=env, model=model)) == 500
-    )  # who knows
+    # Who knows
+    assert options.excluded_validation_games(options.PlayConfig(env=env, model=model)) == 500
 
 
 def test_more_games_than_the_training_excluded_are_refused(trained, tmp_path, monkeypatch):

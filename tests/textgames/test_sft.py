@@ -149,9 +149,8 @@ def test_after_wandering_the_solver_still_takes_shortest_ways(kind: str, tokeniz
     whole = texts(
         replace(config, context="whole"), chosen, tokenizer, np.random.default_rng(1), wander=4
     )
-    assert any(
-        text.turns[text.turns >= 0][0] > 0 for text in whole
-    )  # random moves are in the text, without loss
+    # Random moves are in the text, without loss
+    assert any(text.turns[text.turns >= 0][0] > 0 for text in whole)
 
 
 @pytest.mark.parametrize("kind", ["lake", "firm lake"])

@@ -202,9 +202,8 @@ class Jobs:
     def __init__(self, project: Project, home: Path | None) -> None:
         self._folders = [(home / "runs", True)] if home else []
         self._folders.append((project.root / "runs", False))
-        self._known: dict[
-            str, tuple[object, ...]
-        ] = {}  # state of runs that are not running, by path
+        # State of runs that are not running, by path
+        self._known: dict[str, tuple[object, ...]] = {}
         self._jobs: dict[str, Job] = {}
         self._ended: dict[str, Job] = {}
         self._scanned = 0.0

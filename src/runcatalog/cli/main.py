@@ -64,10 +64,8 @@ MLflow is $MLFLOW_TRACKING_URI, else mlflow.db in the project's folder.
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; a user's error prints a line and exits with 1, wrong arguments exit with 2."""
-    for stream in (
-        sys.stdout,
-        sys.stderr,
-    ):  # characters that a terminal's encoding lacks must not stop a table
+    # Characters that a terminal's encoding lacks must not stop a table
+    for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     commands = parser()
@@ -75,9 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options, unknown = commands.parse_known_args(arguments)
     if unknown:  # with the usage of the command, where argparse shows that of `catalog`
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    gc.set_threshold(
-        1_000_000
-    )  # millions of objects live until the end; collecting more often wastes time
+    # Millions of objects live until the end; collecting more often wastes time
+    gc.set_threshold(1_000_000)
     try:
         code = options.run(options)
         sys.stdout.flush()

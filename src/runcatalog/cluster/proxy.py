@@ -214,9 +214,8 @@ class Proxy:
             fresh = any(each.name not in unread for each in changed)
             if incomplete or (fresh and (not readable or look.code is not None)):
                 continue
-            if all(
-                files.grows(each.name) for each in changed
-            ):  # no new checkpoint is still missing
+            # No new checkpoint is still missing
+            if all(files.grows(each.name) for each in changed):
                 mirror.remove(look)
             self._send()
             if look.code is None:

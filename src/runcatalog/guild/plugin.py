@@ -242,9 +242,8 @@ def _cached_data(
     # A script may import its flags from other modules, which Guild does not check.
     if not self._cache_valid(cache, path) or os.path.getmtime(cache) < _last_change(path, cache):
         return None, cache
-    return pickle.loads(
-        _read_cache(cache, os.stat(cache).st_mtime_ns)
-    ), cache  # the caller changes the data
+    # The caller changes the data
+    return pickle.loads(_read_cache(cache, os.stat(cache).st_mtime_ns)), cache
 
 
 def _note_reading(note_once: Callable[[str], None]) -> Callable[[str], None]:

@@ -60,9 +60,8 @@ if TYPE_CHECKING:
 HEARTBEAT = 30.0  # s between heartbeats; see status.LOST_AFTER
 _START_TIMEOUT = 60.0  # s to wait for another process that starts, saves or ends the run
 _BEAT_TIMEOUT = 1.0  # s; a heartbeat may be left out
-_RESERVE_BYTES = (
-    1 << 17
-)  # of a file that is deleted when the disk is full, so that the end can be written
+# Size of a file that is deleted when the disk is full, so that the end can be written
+_RESERVE_BYTES = 1 << 17
 
 
 def start(config: Config, *, study: str = "") -> Run:
@@ -498,9 +497,8 @@ class Run:
         (self.directory / ".guild" / "attrs" / REFUSED).unlink(missing_ok=True)
         outcome.hide_label(self.directory, self._hide.text)
         redact.keep_private(self.directory)
-        self._reserve.write_bytes(
-            os.urandom(_RESERVE_BYTES)
-        )  # a file system may store zeros without using space
+        # A file system may store zeros without using space
+        self._reserve.write_bytes(os.urandom(_RESERVE_BYTES))
         self._crash = CrashReport(self.directory)
         copy = None if (self.directory / ".guild").is_dir() else self._journal / "output.txt"
         self._output = OutputCopy(copy, self._hide.known)
@@ -684,9 +682,8 @@ class Run:
     def _hide_in_artifacts(self) -> None:
         """Remove secrets from the text files that are published."""
         folder = self.directory / "artifacts"
-        with contextlib.suppress(
-            OSError
-        ):  # a full disk; the sender then hides the secrets that it knows
+        # On a full disk the sender hides the secrets that it knows
+        with contextlib.suppress(OSError):
             for path in folder.rglob("*"):
                 regular = path.is_file() and not path.is_symlink() and path != folder / patch.NAME
                 if regular and (clean := self._hide.file(path, known=True)) is not None:

@@ -93,9 +93,8 @@ def load_yaml(text: str) -> Any:
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    _check_size(
-        yaml.parse(text, loader)
-    )  # before PyYAML's recursive functions, which can crash Python
+    # Before PyYAML's recursive functions, which can crash Python
+    _check_size(yaml.parse(text, loader))
     try:
         return yaml.load(text, loader)
     except (ArithmeticError, AttributeError, LookupError, TypeError):  # PyYAML checks no tags
@@ -142,9 +141,8 @@ def _check_size(events: Iterable[Any]) -> None:
 
 def check_unfolded(value: Any) -> None:
     """Raise ValueError if a value read from YAML is nested or unfolds beyond the limits of :func:`load_yaml`."""
-    measured: dict[
-        int, tuple[int, int]
-    ] = {}  # (size, height) of a collection, to which several aliases may refer
+    # (size, height) of a collection, to which several aliases may refer
+    measured: dict[int, tuple[int, int]] = {}
 
     def measure(value: Any, depth: int) -> tuple[int, int]:
         if not isinstance(value, dict | list):

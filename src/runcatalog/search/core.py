@@ -352,9 +352,8 @@ def _gp_proposal(
 
     # One thread: the order of sums affects the last bits, and small matrices gain nothing from more.
     with warnings.catch_warnings(), threadpool_limits(1):
-        warnings.simplefilter(
-            "ignore"
-        )  # hyperparameters at their bounds are normal with few points
+        # Hyperparameters at their bounds are normal with few points
+        warnings.simplefilter("ignore")
         if pending:
             # A single sample: the maximum without the pending trials is not needed.
             surrogate = _Surrogate(dimensions, history, settings, random_state, "sampling")

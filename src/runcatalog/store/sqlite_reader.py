@@ -270,9 +270,8 @@ def _opened(path: Path) -> sqlite3.Connection | None:
                 existing = {row[1] for row in cursor.execute(f"PRAGMA table_info({table})")}
                 if not columns <= existing:
                     return None
-            cursor.execute(
-                "SELECT json_group_object('a', 1)"
-            )  # raises if SQLite was built without it
+            # Raises if SQLite was built without it
+            cursor.execute("SELECT json_group_object('a', 1)")
             existing = {row[1] for row in cursor.execute("PRAGMA table_info(experiments)")}
             others = "SELECT 1 FROM experiments WHERE workspace <> 'default' LIMIT 1"
             if "workspace" in existing and cursor.execute(others).fetchone():

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Experiment, Metric, Param, Run, RunTag
 
-CACHE = (
-    64 * 1024
-)  # KiB; with SQLite's default of 2 MiB, a large transaction is written to disk twice
+# In KiB: with SQLite's default of 2 MiB a large transaction is written to disk twice
+CACHE = 64 * 1024
 _ROWS = 100  # rows per statement
 # Columns of a point that differ within a curve.
 _POINT = ("step", "timestamp", "value", "is_nan")

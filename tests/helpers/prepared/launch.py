@@ -18,10 +18,8 @@ READ_AT_START = ("PYTHON", "LD_", "MALLOC_", "KMP_", "CUDA_LAUNCH")
 PARENT_COUNTS = ("TEXTGAMES_STARTED_BY",)  # the script compares its parent, which a fork has not
 READ_AGAIN = ("PYTHONPATH", "PYTHONWARNINGS", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")
 FOR_MAKE = ("PYTHON",)  # which interpreter the set-up takes
-SET_BY_SKLEARN = (
-    "KMP_DUPLICATE_LIB_OK",
-    "KMP_INIT_AT_FORK",
-)  # in every process that imports it, the server too
+# In every process that imports it, the server too
+SET_BY_SKLEARN = ("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK")
 
 
 def parse(words):

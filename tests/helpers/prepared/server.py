@@ -262,9 +262,8 @@ class Server:
         for each in files:
             os.close(each)
         with contextlib.suppress(OSError):
-            connection.send(
-                f"{process:16d}".encode()
-            )  # as long as the caller reads: the status follows
+            # As long as the caller reads: the status follows
+            connection.send(f"{process:16d}".encode())
         of_parent = (w for p, _, w, _ in self.forks.values() if p == request["parent"])
         worker = request["env"].get("PYTEST_XDIST_WORKER") or next(of_parent, "main")
         self.forks[os.pidfd_open(process)] = (process, connection, worker, request["pid"])

@@ -165,9 +165,8 @@ def test_batches_are_matched_by_their_flags_and_compared_over_seeds(make, tmp_pa
     assert f"+0.2 [{low:.4g}, {high:.4g}]" in row
     assert "0.6 [0.3516, 0.8484] (3)" in row  # 0.6 ± 4.303 × 0.1 / √3
     lost = next(line for line in metrics if line.startswith("0.001"))
-    assert (
-        "0.35 [-0.2853, 0.9853] (2)" in lost
-    )  # and no interval of the difference: fewer than three seeds
+    # And no interval of the difference: fewer than three seeds
+    assert "0.35 [-0.2853, 0.9853] (2)" in lost
     assert "+0.15  " in lost
     assert lost.split()[-1] == "1"  # failed
     assert next(line for line in metrics if line.startswith("0.1")).split()[2] == "–"

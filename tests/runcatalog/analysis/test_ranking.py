@@ -202,10 +202,11 @@ def test_metrics_goals_and_flags_to_group_by(make):
     assert len(ranked(runs, "toy:train", "rate").groups) == 4
     assert lrs(ranked(runs, "toy:train", "rate", by=["lr"])) == [2, 1]
     assert lrs(ranked(runs, "toy:train", "best:rate", by=["lr"])) == [1, 2]
+    # 0.1 is the smallest
     assert lrs(ranked(runs, "toy:train", "best:rate", "min", by=["lr"])) == [
         1,
         2,
-    ]  # 0.1 is the smallest
+    ]
     assert ranked(runs, "toy:train", "rate", by=[]).groups[0].point == {}
     with pytest.raises(CatalogError, match="--group-by lrr: no run has this flag, did you mean lr"):
         ranked(runs, "toy:train", "rate", by=["lrr"])

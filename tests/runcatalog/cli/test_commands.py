@@ -96,10 +96,11 @@ def test_queries_of_an_sqlite_store_exit_as_grep_does_and_import_no_mlflow(shell
         done = subprocess.run(
             command, cwd=shell.root, env=shell.env, stdout=closed, stderr=subprocess.PIPE
         )
+    # 1 says that no run matches
     assert (done.returncode, done.stderr) == (
         128 + signal.SIGPIPE,
         b"",
-    )  # 1 says that no run matches
+    )
 
 
 @pytest.mark.parametrize(
@@ -315,9 +316,8 @@ def test_two_syncs_at_once_and_journals_from_elsewhere(shell, tmp_path):
     assert sorted(re.findall(r"(\d) sent", text)) == ["0", "2"]
     shell.inside("render")
     catalog = local(shell.root)
-    assert (
-        row(catalog, "train")[0] == "train"
-    )  # by its script's name, as the operation that declares it
+    # By its script's name, as the operation that declares it
+    assert row(catalog, "train")[0] == "train"
     ids = set(re.findall(r'id="([0-9a-f]{8})"></a>[0-9a-f]{8} \*local\*', catalog))
     assert ids == {path.name for path in bare.iterdir()}
 

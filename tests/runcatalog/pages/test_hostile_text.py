@@ -43,9 +43,8 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.texts: list[tuple[str, tuple[str, ...]]] = []
         self._open: list[str] = []
-        options = (
-            Options.CMARK_OPT_UNSAFE
-        )  # GitHub's sanitizer is not applied here; nothing is hidden
+        # GitHub's sanitizer is not applied here; nothing is hidden
+        options = Options.CMARK_OPT_UNSAFE
         self.feed(cmarkgfm.github_flavored_markdown_to_html(text, options))
 
     def handle_starttag(self, tag, attributes):

@@ -48,9 +48,8 @@ def test_killed_and_restarted_runs_end_bit_equal(toys, wait_until, seed, kills):
     assert toy.run(*flags)[0] == 0
     assert result_of(toy)["digest"] == result_of(calm)["digest"]
     assert result_of(toy)["resume_mismatch"] == 0
-    assert (
-        1 < result_of(toy)["session"] <= kills + 1
-    )  # a kill may precede the opening of the journal
+    # A kill may precede the opening of the journal
+    assert 1 < result_of(toy)["session"] <= kills + 1
     run = _in_mlflow(uri, publish(toy.directory, uri).mlflow_run_id)
     assert (run.info.status, run.data.tags["reason"]) == ("FINISHED", "")
     points = [p[1:3] for p in read_points(toy.directory / "journal" / "metrics.jsonl")]

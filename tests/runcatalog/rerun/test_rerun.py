@@ -161,9 +161,8 @@ def test_two_checkouts_of_a_commit_are_separate(recorded, tmp_path):
                 os._exit(0 if second != first and (first / "src").is_dir() else 1)
         assert os.waitpid(child, 0)[1] == 0
         assert (first / "src/toy/learn.py").is_file()
-        assert (
-            len(list(tmp_path.iterdir())) == 2
-        )  # the child was killed before it could remove its own
+        # The child was killed before it could remove its own
+        assert len(list(tmp_path.iterdir())) == 2
     with checked_out(root, recorded.commit, tmp_path):
         assert len(list(tmp_path.iterdir())) == 1
     assert list(tmp_path.iterdir()) == []

@@ -212,10 +212,11 @@ def test_settings_with_other_objectives_are_named_with_their_values(browser, sit
     runs = [make(1, value=0.5), make(2, result=loss, lr=1), make(3, result=loss)]
     page = browser.open(site_of(runs), "#/compare/00000001,00000002")
     table = page.get_by_role("region", name="Settings, seeds together")
+    # Also of equal flags
     for route in (
         "#/compare/00000001,00000002",
         "#/compare/00000001,00000003",
-    ):  # also of equal flags
+    ):
         browser.go(page, route)
         assert table.locator("thead").inner_text().split("\t")[2] == "mean"
         rows = [row.split("\t")[2] for row in table.locator("tbody tr").all_inner_texts()]

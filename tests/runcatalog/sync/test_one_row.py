@@ -153,9 +153,8 @@ def test_a_copy_of_a_runs_directory_is_no_run_of_its_own(world):
 def test_a_run_deleted_in_guild_keeps_its_row(world):
     before, by_status = rows(world), trials(world)
     for gone in (
-        by_status["FINISHED"][
-            :1
-        ],  # of the other trial one cannot see any more that it is of a sweep
+        # Of the other trial one cannot see any more that it is of a sweep
+        by_status["FINISHED"][:1],
         by_status["FINISHED"][1:],
         [run_id for run_id, _, batch, _ in live(world) if not batch],
     ):

@@ -170,9 +170,8 @@ def _make_database(path: Path) -> None:
     # MLflow would try again for minutes. A descriptor that is opened and closed here would end SQLite's locks.
     if path.is_dir() or (path.exists() and not os.access(path, os.R_OK)):
         raise MlflowError(f"MLflow's database {path}: a file that may be read is expected")
-    if _has_content(
-        path
-    ):  # the usual case, which waits for nobody: opening a database takes seconds
+    # The usual case, which waits for nobody: opening a database takes seconds
+    if _has_content(path):
         return
     from mlflow import MlflowClient
 
@@ -252,9 +251,8 @@ def _keep_empty(made: Path) -> None:
         copy = kept.with_name(f"{kept.name}.{os.getpid()}")
         shutil.copyfile(made, copy)
         with contextlib.closing(sqlite3.connect(copy)) as database, database:
-            database.execute(
-                "DELETE FROM experiments"
-            )  # its artifacts are in this process's folder
+            # Its artifacts are in this process's folder
+            database.execute("DELETE FROM experiments")
         copy.replace(kept)
 
 
@@ -318,9 +316,8 @@ def one_line_errors(uri: str, run: str = "") -> Iterator[None]:
         code = getattr(error, "error_code", "")
         database = sqlite_path(uri) or shown(uri)
         again = "move it away, then `catalog sync && catalog import` make a new one from the runs and the records"
-        is_other_version = (
-            "out-of-date database schema" in text
-        )  # MLflow says so of a later one too
+        # MLflow says so of a later version too
+        is_other_version = "out-of-date database schema" in text
         answered = f"MLflow at {shown(uri)} did not answer ({text})"
         if is_damage(text):
             answered = f"{database} is damaged ({text}): {again}"

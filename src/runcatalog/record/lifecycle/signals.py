@@ -73,9 +73,8 @@ def end_from_exception(error: BaseException) -> End:
 def out_of_memory(error: BaseException) -> str:
     """Return "out of memory" or "out of memory (GPU)" if the exception says so, else ""."""
     text = str(error)
-    is_torch_error = (
-        type(error).__name__ == "OutOfMemoryError"
-    )  # by name, since torch may be missing
+    # By name, since torch may be missing
+    is_torch_error = type(error).__name__ == "OutOfMemoryError"
     if is_torch_error or any(phrase in text for phrase in _NO_GPU_MEMORY):
         return "out of memory (GPU)"
     refused = isinstance(error, OSError) and error.errno == errno.ENOMEM  # fork or mmap

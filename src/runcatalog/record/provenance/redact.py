@@ -383,9 +383,8 @@ def _words(name: str) -> str:
 def guild_secrets(directory: Path) -> dict[str, str]:
     """Return the secret variables of the environment that Guild stored for a run; empty without Guild."""
     path = directory / ".guild" / "attrs" / "env"
-    with contextlib.suppress(
-        Exception
-    ):  # a damaged file of an untrusted run has no secrets to hide
+    # A damaged file of an untrusted run has no secrets to hide
+    with contextlib.suppress(Exception):
         if path.stat().st_size <= 1 << 20:
             entries = re.split(r"\n(?=\S)", path.read_text(encoding="utf-8"))
             secret = [entry for entry in entries if is_secret_variable(entry.partition(":")[0])]

@@ -301,9 +301,8 @@ def test_a_container_on_this_machine_counts_processes_by_itself(project):
     session = {"session": 1, "pid": 2**22 + 1, "pid_started": 1, "boot": boot_id(), "started": now}
     session |= {"host": "container", "pid_namespace": "pid:[1]", "earlier_seconds": 0}
     append_line(journal / "sessions.jsonl", session)
-    assert (
-        status_of(journal.parent).status == "RUNNING"
-    )  # the heartbeat is fresh; its process is not visible here
+    # The heartbeat is fresh; its process is not visible here
+    assert status_of(journal.parent).status == "RUNNING"
 
 
 def test_a_heartbeat_from_the_future_is_not_waited_for(project):
