@@ -8,7 +8,8 @@ Guild loads it by its entry point, for every project of the environment. Only Gu
 - Flags at need. Guild reads and copies the flags of all operations for every command; with the plugin those of the
   operations whose flags a command asks for.
 - Cache of a script's flags. Guild parses it again for every operation of the script; the plugin parses it once.
-- YAML. Guild parses a dozen small files per run with the slower of PyYAML's two parsers.
+- YAML. Guild reads a dozen small files per run, and formats the flags of all operations for `guild ops`, with the slower
+  of PyYAML's two parsers and emitters.
 - Flags of a script. To read them, Guild starts a new Python, which takes half a second; a fork of Guild's process
   starts at once.
 - Imports. Guild's path hook creates finders without `find_spec`, which Python 3.12 calls.
@@ -73,7 +74,7 @@ class GuildPlugin(Plugin):
         guildfile.FlagDef.__deepcopy__ = _copy_flag
         guildfile.FlagChoice.__deepcopy__ = _copy_choice
         for module in (guildfile, run, yaml_util):
-            module.yaml = _yaml_with_fast_parser()
+            module.yaml = _compiled_yaml()
         python_script.PythonScriptPlugin._cached_data = _cached_data
         python_script.cli = SimpleNamespace(
             **(vars(python_script.cli) | {"note_once": _note_reading(python_script.cli.note_once)})
@@ -222,16 +223,19 @@ def _copy_choice(choice: guildfile.FlagChoice, memo: dict[int, Any]) -> guildfil
 
 
 @lru_cache
-def _yaml_with_fast_parser() -> ModuleType:
-    """Return a copy of the module `yaml` whose `safe_load` uses the compiled parser."""
+def _compiled_yaml() -> ModuleType:
+    """Return a copy of the module `yaml` that uses libyaml if available: an eighth of the time, a quarter to write."""
     module = ModuleType("yaml")
-    module.__dict__.update(vars(yaml) | {"safe_load": _safe_load})
+    module.__dict__.update(vars(yaml) | {"safe_load": _safe_load, "safe_dump": _safe_dump})
     return module
 
 
 def _safe_load(stream: Any) -> Any:
-    """Parse YAML as `yaml.safe_load` does, with the compiled parser if available: an eighth of the time."""
     return yaml.load(stream, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def _safe_dump(value: Any, stream: Any = None, **options: Any) -> Any:
+    return yaml.dump(value, stream, getattr(yaml, "CSafeDumper", yaml.SafeDumper), **options)
 
 
 def _cached_data(
