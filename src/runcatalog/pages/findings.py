@@ -209,7 +209,7 @@ def _with_flags(data: PageData, operation: str, flags: dict[str, Any]) -> list[S
 
 
 def over_settings(data: PageData, operations: Sequence[str]) -> str:
-    """Return the range of the settings' means, how many runs failed, and what was not replicated."""
+    """Return the range of the settings' means, how many runs failed or were killed, and what was not replicated."""
     grouped = [s for name in operations for s in settings.settings(data, name)]
     done = [s for s in grouped if s.objectives]
     if not done:
@@ -223,7 +223,7 @@ def over_settings(data: PageData, operations: Sequence[str]) -> str:
     text = "; ".join(parts)
     runs = [m for s in grouped for m in s.members]
     lost = sum(m.status in (FAILED, KILLED) for m in runs)
-    text += f"; {lost} of {len(runs)} runs failed" if lost else ""
+    text += f"; {lost} of {len(runs)} runs failed or killed" if lost else ""
     return f"{_bold(text)}{replication(data, operations)}"
 
 

@@ -448,6 +448,8 @@ def test_reasons_of_sections_without_a_result(project, make):
     catalog = render.Catalog(project, [lost])
     assert catalog.finding("toy:never") == "**Not run: needs a GPU.**"
     assert catalog.finding("toy:train") == "**No run has a result: killed: SIGTERM.**"
+    catalog = render.Catalog(project, [lost, make(2, value=0.5)])
+    assert "1 of 2 runs failed or killed" in catalog.finding("toy:train")
 
 
 def test_rows_with_the_same_name_show_their_differences(project, make):
