@@ -386,7 +386,8 @@ def search(data: PageData, operations: Sequence[str]) -> str:
             if names
             else ""
         )
-        parts.append(f"some parameter's effect is determined in {predicts} of {known}{what}")
+        searches = numbers.count(known, "search")
+        parts.append(f"the effect of a parameter is determined in {predicts} of {searches}{what}")
     text = "; ".join(parts)
     if finished and not text:
         text = "no search has a random search beside it, or enough trials to say what matters"
