@@ -8,8 +8,8 @@ Guild loads it by its entry point, for every project of the environment. Only Gu
 - Flags at need. Guild reads and copies the flags of all operations for every command; with the plugin those of the
   operations whose flags a command asks for.
 - Cache of a script's flags. Guild parses it again for every operation of the script; the plugin parses it once.
-- YAML. Guild reads a dozen small files per run, and formats the flags of all operations for `guild ops`, with the slower
-  of PyYAML's two parsers and emitters.
+- YAML. Guild reads a dozen small files per run, and formats the flags of all operations for `guild ops`, with the
+  slower of PyYAML's two parsers and emitters.
 - Flags of a script. To read them, Guild starts a new Python, which takes half a second; a fork of Guild's process
   starts at once.
 - Imports. Guild's path hook creates finders without `find_spec`, which Python 3.12 calls.
