@@ -36,7 +36,7 @@ def make(run: Path, path: Path, task: str = "", episodes: int = 2) -> None:
         raise record.UserError(f"--episodes: {episodes} is not 1 or more")
     step = steps.read_one(run)
     policies = dict(snapshots.load(step.snapshots[-1][1]))
-    task = task or step.task
+    task = task or list(policies)[-1]
     if task not in policies:
         raise record.UserError(f"--task: that run learned {', '.join(policies)}, not {task}")
     scene = render.film(

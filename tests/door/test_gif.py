@@ -72,4 +72,9 @@ def test_errors_of_the_animation_are_named(run: Path, monkeypatch: pytest.Monkey
     monkeypatch.delenv("DISPLAY", raising=False)
     with pytest.raises(record.UserError, match="no video: glx: "):
         gif.make(run, run / "door.gif", task="pull", episodes=1)
+    # The flag of a run that learns several tasks at once names them all.
+    path = run / "journal" / "run.json"
+    path.write_text(path.read_text().replace('"lever"', '"pull lever"'))
+    with pytest.raises(record.UserError, match="no video: glx: "):
+        gif.make(run, run / "door.gif", episodes=1)
     assert not (run / "door.gif").exists()
