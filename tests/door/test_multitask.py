@@ -133,3 +133,5 @@ def test_a_run_reports_each_task_and_their_mean(tmp_path, monkeypatch):
     assert validated == [pytest.approx(0.6)] * 2
     newest = max((tmp_path / "run/policies").iterdir())
     assert [task for task, _ in snapshots.load(newest)] == ["pull", "lever"]
+    figure = (tmp_path / "run/artifacts/learning_curve.svg").read_text()
+    assert "20 test worlds: " in figure

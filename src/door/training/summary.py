@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-from door.training.evaluation import validation_area
+from door.training.evaluation import Evaluation, validation_area
 from door.training.figures import learning_curve
 from door.training.trainer import DoorAgent, Trainer
 from door.training.tuned_flags import Tuned
@@ -52,7 +52,7 @@ def finish(
         metrics["validation_episode_return"] = trainer.validation_return(agent)
     metrics |= of_tasks
     run.log(metrics, update)
-    _draw(trainer, evaluation.opening_rate)
+    _draw(trainer, evaluation)
     if config.video:
         _film(trainer, agent)
     run.digest_weights(agent.tensors())
@@ -80,13 +80,14 @@ def _tuned(taken: Tuned | None) -> dict[str, Any]:
     return {"tuned": dataclasses.asdict(taken)} if taken else {}
 
 
-def _draw(trainer: Trainer, final: float) -> None:
+def _draw(trainer: Trainer, evaluation: Evaluation) -> None:
     run, config = trainer.run, trainer.config
     tasks = config.task.split()
     name = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
     title = f"{name}, {config.robot}, seed {config.seed}"
     with record.optional(run, "learning curve"):
-        learning_curve(run.artifact("learning_curve.svg"), trainer.curve, final, title)
+        final, worlds = evaluation.opening_rate, len(evaluation.successes)
+        learning_curve(run.artifact("learning_curve.svg"), trainer.curve, final, worlds, title)
 
 
 def _film(trainer: Trainer, agent: DoorAgent) -> None:
