@@ -50,9 +50,7 @@ def main(config: Config) -> dict[str, Any]:
 
     with record.start(config, study="door") as run, MultitaskTrainer(run, config) as trainer:
         tuned_flags.note(run, config.tuned_from())
-        agent = train_ppo.make_agent(
-            config, trainer, partial(MultitaskAgent, tasks=len(trainer.tasks))
-        )
+        agent = train_ppo.make_agent(config, trainer, partial(MultitaskAgent, tasks=trainer.tasks))
         train_ppo.train(config, trainer, agent)
         return finish(trainer, agent, "PPO, all tasks at once")
 

@@ -1,6 +1,7 @@
 """Training on several tasks at once: the environments, the policies of single tasks, the results."""
 
 import json
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -25,12 +26,12 @@ def _groups(threads: int) -> TaskGroups:
     )
 
 
-def _agent(groups: TaskGroups) -> MultitaskAgent:
+def _agent(groups: TaskGroups, tasks: Sequence[str] = TASKS) -> MultitaskAgent:
     shape = NetworkShape(groups.obs_size, groups.action_size, (16, 16))
     settings = AgentSettings(
         lr=1e-3, max_grad_norm=0.5, adam_eps=1e-5, squash_mean=False, mean_gain=1.0, log_std=0.0
     )
-    return MultitaskAgent(shape, settings, torch.Generator().manual_seed(0), tasks=len(TASKS))
+    return MultitaskAgent(shape, settings, torch.Generator().manual_seed(0), tasks=tasks)
 
 
 def _play(groups: TaskGroups, observations: np.ndarray):
@@ -98,6 +99,19 @@ def test_a_task_s_policy_is_the_joint_policy_with_its_index(enabled):
         actions.append(policy(observations))
         np.testing.assert_allclose(actions[-1], joint, rtol=1e-4, atol=1e-5)
     assert not np.allclose(actions[0], actions[1])
+    groups.close()
+
+
+def test_an_agent_of_the_same_tasks_in_another_order_is_refused():
+    """Its index 0 is another task."""
+    groups = _groups(1)
+    agent = _agent(groups)
+    saved = agent.tensors(), agent.state()
+    _agent(groups).load(*saved)
+    with pytest.raises(ValueError, match="task is 'pull lever_left round' there"):
+        _agent(groups, TASKS[::-1]).load(*saved)
+    del saved[1]["tasks"]  # a checkpoint from before this check
+    _agent(groups).load(*saved)
     groups.close()
 
 

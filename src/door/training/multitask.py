@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -110,18 +111,18 @@ class MultitaskAgent(PPOAgent):
         settings: AgentSettings,
         generator: torch.Generator,
         *,
-        tasks: int,
+        tasks: Sequence[str],
     ) -> None:
         super().__init__(shape, settings, generator)
-        self._tasks = tasks
+        self._tasks = list(tasks)
 
     def policies(self) -> list[Policy]:
         """Return a policy per task, for observations without the index."""
-        return [self._policy_of(index) for index in range(self._tasks)]
+        return [self._policy_of(index) for index in range(len(self._tasks))]
 
     def _policy_of(self, index: int) -> Policy:
         """Return the policy of a task: the index is constant, so its part of the first layer goes into the bias."""
-        size = self.shape.observation_size - self._tasks
+        size = self.shape.observation_size - len(self._tasks)
         observation = np.zeros(self.shape.observation_size, np.float32)
         observation[size + index] = 1
         one_hot = torch.from_numpy(self.normaliser(observation)[size:])
@@ -131,6 +132,16 @@ class MultitaskAgent(PPOAgent):
         normaliser.set_state(state | {name: state[name][:size] for name in ("mean", "variance")})
         first = [weight[:, :size].contiguous(), bias + weight[:, size:] @ one_hot]
         return Policy([*first, *rest], normaliser, squash=self.settings.squash_mean)
+
+    def state(self) -> dict[str, Any]:
+        """See `PPOAgent`; with the tasks in the order of their index."""
+        return super().state() | {"tasks": self._tasks}
+
+    def load(self, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+        """See `PPOAgent`; the tasks have to be the same, in the same order."""
+        super().load(tensors, state)
+        if state.get("tasks", self._tasks) != self._tasks:  # older checkpoints lack them
+            raise ValueError(f"task is {' '.join(state['tasks'])!r} there")
 
 
 class MultitaskTrainer(Trainer):
