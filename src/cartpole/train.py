@@ -49,9 +49,8 @@ def main(config: Config) -> dict[str, Any]:
             if run.checkpoint_due(learner.updates, config.save_interval, config.update_count):
                 save(run, learner, lengths, config)
         greedy = greedy_length(learner.policy, run.seeds.generator("evaluation"))
-        episodes = lengths.reshape(-1)[: config.episode_count]
         run.declare_evaluation("training", "last 100 episodes of the training")
-        return run.finish(result_of(config, episodes, int(lengths.sum()), greedy))
+        return run.finish(result_of(config, lengths.reshape(-1), greedy))
 
 
 def restore(run: record.Run, learner: Learner, lengths: np.ndarray) -> None:
@@ -103,10 +102,8 @@ def greedy_length(policy: networks.Params, rng: np.random.Generator) -> float:
     return float(env.steps.mean())
 
 
-def result_of(
-    config: Config, episodes: np.ndarray, env_steps: int, greedy: float
-) -> dict[str, Any]:
-    """Return the result of a run with these episode lengths [N]."""
+def result_of(config: Config, episodes: np.ndarray, greedy: float) -> dict[str, Any]:
+    """Return the result of a run with these episode lengths [N], of all its updates."""
     reached = int(plateau_episode(episodes))
     update = -(-reached // config.batch)
     mean = float(episodes[-100:].mean())
@@ -129,7 +126,7 @@ def result_of(
         f"({config.update_count} updates); {plateau}; "
         f"greedy {greedy:.1f} on {GREEDY_EPISODES} new starts",
         "metrics": metrics,
-        "env_steps": env_steps,
+        "env_steps": int(episodes.sum()),
     }
 
 

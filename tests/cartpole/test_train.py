@@ -60,10 +60,21 @@ def test_a_run_has_a_result_a_checkpoint_and_a_curve(project, monkeypatch):
     assert {step: m["updates"] for step, m in points.items()} == {10 * u: u for u in range(1, 7)}
 
 
+def test_a_budget_in_episodes_ends_with_a_whole_update(project, monkeypatch):
+    """The result is that of all episodes, as the last point of the curve is."""
+    written = run(project / "run", monkeypatch, algo="rloo", episodes=105)
+    assert written["result"]["objective"]["at"] == 110
+    lines = (project / "run/journal/metrics.jsonl").read_text().splitlines()
+    points = [e for e in map(json.loads, lines) if "length_mean100" in e["m"]]
+    last = next(e for e in reversed(points) if e["step"] == 110)["m"]
+    assert written["result"]["objective"]["value"] == last["length_mean100"]
+    assert written["result"]["env_steps"] == last["env_steps"]
+
+
 def test_the_result_names_the_plateau_on_both_axes():
     lengths = np.where(np.arange(1300) < 705, 20, 500)
     config = train.Config(algo="rloo", episodes=1300)
-    result = train.result_of(config, lengths, 1, 499.5)
+    result = train.result_of(config, lengths, 499.5)
     assert "plateau at episode 800, update 80; greedy 499.5" in result["summary"]
     assert result["metrics"]["plateau_episode"] == 800
     assert result["metrics"]["plateau_update"] == 80
