@@ -170,8 +170,8 @@ class PPO(Common):
     )
     entropy_coef: float = option(0.01, "weight of the entropy bonus", low=0)
     time_limit: str = option(
-        "bootstrap", "at the step limit: bootstrap from the value of the last observation, or cut that step out of the "
-        "loss", choices=("bootstrap", "cut"),
+        "bootstrap", "advantage at the step limit: bootstrap: with the value of the last observation; cut: 0, before "
+        "advantages are normalised", choices=("bootstrap", "cut"),
     )  # fmt: skip
     shaping: float = option(
         0.5, "weight of the potential of keys and locks (Ng et al. 1999); 0: none", low=0
