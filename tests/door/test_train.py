@@ -342,6 +342,7 @@ def test_the_success_schedule_reduces_the_learning_rate(project, monkeypatch):
         ({"network_size": "64 x"}, "--network-size: '64 x' is not a list of widths"),
         ({"network_width": 64}, "--network-width and --network-depth go together"),
         ({"env_steps": 100}, "--env-steps: 100 is less than an update"),
+        ({"num_envs": 1, "num_steps": 1}, "--num-steps: a single sample has no spread"),
         ({"lr": -1.0}, "--lr: -1.0 is not in"),
         ({"task": "window"}, "--task: 'window' is not one of pull"),
         ({"pretrained": "nowhere"}, "--pretrained: nowhere is neither a directory"),

@@ -125,6 +125,10 @@ class DoorConfig(record.Config):
         super().__post_init__()
         self.hidden()
         self.pretrained_path()
+        if self.num_envs * self.num_steps < 2:
+            raise record.UserError(
+                "--num-steps: a single sample has no spread to normalise advantages by"
+            )
         if self.env_steps < self.num_envs * self.num_steps:
             least = self.num_envs * self.num_steps
             raise record.UserError(
