@@ -18,6 +18,7 @@ from door.env.scripted import ScriptedHook
 from door.training import evaluation, snapshots, summary, trainer
 from door.training import flags as door_flags
 from runcatalog import record
+from runcatalog.record.config import parse, without_effect
 from runcatalog.record.digest import weights_digest
 
 RUN_VARIABLES = (
@@ -364,6 +365,12 @@ def test_wrong_flags_are_one_line_errors(flags, message, project, monkeypatch):
 def test_wrong_tasks_are_one_line_errors(flags, message, project, monkeypatch):
     with pytest.raises(record.UserError, match=message):
         _train("multitask", project / "run", monkeypatch, **flags)
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values())
+def test_without_validations_no_run_stops_early(script):
+    config = parse(script.Config, ["--eval-interval", "0", "--stop-at", "0.9"])
+    assert without_effect(config) == ["--stop-at has no effect with eval-interval=0"]
 
 
 def test_network_sizes():

@@ -11,6 +11,7 @@ import torch
 
 from ppo_settings import ppo_settings
 from runcatalog import record
+from runcatalog.record.config import parse, without_effect
 from runcatalog.record.journal.metrics import read_points
 from skills import train
 from skills.agents import checkpoints, evaluation
@@ -183,6 +184,14 @@ def test_the_schedule_is_complete() -> None:
         assert learning_rate(course, schedule, 0) == pytest.approx(3e-4)
         assert learning_rate(course, schedule, 1) == pytest.approx(3e-6)
         assert learning_rate(course, schedule, 0.5) == pytest.approx(1.515e-4)
+
+
+def test_typed_flags_without_effect_are_named() -> None:
+    typed = ["--bank", "9", "--eval-interval", "0", "--stop-at", "0.9"]
+    assert without_effect(parse(train.Config, typed)) == [
+        "--stop-at has no effect with eval-interval=0", "--bank has no effect without env"
+    ]  # fmt: skip
+    assert without_effect(parse(train.Config, ["--bank", "9", "--env", "BabyAI-GoToObj-v0"])) == []
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ def stop_option(default: float) -> Any:
         "reported ones, reaches this; 0: never (in the source a person chose the checkpoint)",
         low=0,
         high=1,
+        unless={"eval_interval": 0},
     )
 
 

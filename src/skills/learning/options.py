@@ -74,6 +74,7 @@ class Common(record.Config):
     )  # fmt: skip
     stop_at: float = option(
         0.99, "early stopping: mean success rate of the last three validations; 0: never", low=0, high=1,
+        unless={"eval_interval": 0},
     )  # fmt: skip
     eval_episodes: int = option(
         500, "episodes of a validation with sampled actions, and as many with greedy ones", low=1, high=100_000
@@ -211,7 +212,9 @@ class Config(PPO):
     )
     passes: int = option(1, "passes over a rollout", low=1, high=50)
     eval_interval: int = option(244, "updates between validations, a million steps; 0: none", low=0)
-    bank: int = option(20_000, "training levels of env", low=1, high=10_000_000)
+    bank: int = option(
+        20_000, "training levels of env", low=1, high=10_000_000, unless={"env": ""}
+    )
     frozen: str = option(
         "nothing",
         "weights that do not train: nothing; eyes: image layers; trunk: all but those of the mission and the heads",
