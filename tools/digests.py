@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Digests of small runs of every training script, for comparing two versions of the code.
+"""Digests of small runs of the training scripts, for comparing two versions of the code.
 
     .venv/bin/python tools/digests.py                 the working tree
     .venv/bin/python tools/digests.py df9dddd HEAD    commits, side by side
@@ -92,6 +92,7 @@ RUNS = {
         DOOR | {"task": "lever", "hyper-width": 32, "task-id": 1, "pretrained": "hnppo"},
         ("pretrained",),
     ),
+    "multitask": SmallRun("door/train_multitask", DOOR | {"task": "pull lever"}),
     "pg rloo": SmallRun("cartpole/train", PG | {"algo": "rloo"}),
     "pg value": SmallRun("cartpole/train", PG | {"algo": "value"}),
     "bc experts": SmallRun(
@@ -111,6 +112,23 @@ RUNS = {
     ),
     "skill pkp": SmallRun("skills/train", SKILL | {"stage": "pkp0"}),
     "skill tgl": SmallRun("skills/train", SKILL | {"stage": "tgl0"}),
+    "subtasks": SmallRun(
+        "skills/subtasks", SKILL | {"stage": "nlm0", "pretrained": "skill"}, ("pretrained",)
+    ),
+    "planner model": SmallRun(
+        "skills/planner_model",
+        {
+            "stage": "nlm0",
+            "levels": 20,
+            "validation": 4,
+            "updates": 6,
+            "batch": 4,
+            "width": 16,
+            "layers": 1,
+            "heads": 2,
+            "save-interval": 3,
+        },
+    ),
     "distill": SmallRun("skills/distill", MIXTURE, ("gtg", "gto", "pkp", "tgl")),
     "moe": SmallRun("skills/moe", MIXTURE, ("gtg", "gto", "pkp", "tgl")),
     "sft": SmallRun(
