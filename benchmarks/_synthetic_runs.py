@@ -5,6 +5,7 @@ One run is really recorded; the others are that one with another id, flags, time
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import hashlib
 import json
@@ -67,6 +68,13 @@ class Template:
     facts: dict[str, Any]
     session: dict[str, Any]
     result: dict[str, Any]
+
+
+def number_of_runs(text: str) -> int:
+    """Return a number of runs of the command line, a multiple of BLOCK."""
+    if not text.strip().isdecimal() or not (count := int(text)) or count % BLOCK:
+        raise argparse.ArgumentTypeError(f"{text!r} is no multiple of {BLOCK}")
+    return count
 
 
 def make_project(root: Path) -> Template:

@@ -12,6 +12,7 @@ The part "start" times the first commands of a newcomer: "cold" without any comp
 packages included, and without the flags that Guild keeps; "warm" is the same command again.
 """
 
+import argparse
 import contextlib
 import os
 import shutil
@@ -259,16 +260,25 @@ def _write_peer(store: Store, records: Sequence[RunRecord]) -> None:
         store.write_by_client(record)
 
 
+def ascending(text: str) -> list[int]:
+    """Return the numbers of runs of a list with commas."""
+    sizes = [_synthetic_runs.number_of_runs(size) for size in text.split(",")]
+    if sizes != sorted(set(sizes)):
+        raise argparse.ArgumentTypeError(f"{text!r} does not ascend")
+    return sizes
+
+
 def main() -> None:
     """Measure, print the rows and write results/catalog.json."""
     parser = _report.parser(__doc__)
-    parser.add_argument("--sizes", default="1000,3000,10000", help="numbers of runs, ascending")
+    parser.add_argument(
+        "--sizes", type=ascending, default="1000,3000,10000", help="numbers of runs, ascending"
+    )
     for peer in ("wandb", "aim"):
         parser.add_argument(f"--{peer}", default="", metavar="PYTHON", help=f"that has {peer}")
     parser.add_argument("--folder", default="", help="an empty folder to work in; it is kept")
     _report.add_parts(parser, PARTS)
     options = parser.parse_args()
-    sizes = [int(size) for size in options.sizes.split(",")]
     peers = {name: getattr(options, name) for name in ("wandb", "aim") if getattr(options, name)}
     for name in ("wandb", "aim"):
         if name not in peers:
@@ -277,7 +287,7 @@ def main() -> None:
         temporary = tempfile.TemporaryDirectory(prefix="catalog-", ignore_cleanup_errors=True)
         folder = Path(options.folder or stack.enter_context(temporary))
         measures = {
-            "sizes": lambda: rows(measure(folder / "sizes", sizes, options.repeats)),
+            "sizes": lambda: rows(measure(folder / "sizes", options.sizes, options.repeats)),
             "loops": lambda: _recording_peers.loops(folder / "loops", peers, options.repeats),
             "guild": lambda: [_recording_peers.guild_run(folder / "guild", options.repeats)],
             "import": lambda: import_rows(folder / "import", options.repeats),

@@ -140,7 +140,8 @@ def _limit(what: str, measured: list[float], limit: float, unit: str) -> dict[st
 def main() -> None:
     """Measure, print the rows and write results/site.json."""
     parser = _report.parser(__doc__)
-    parser.add_argument("--count", type=int, default=MANY, help="synthetic runs")
+    number = _synthetic_runs.number_of_runs
+    parser.add_argument("--count", type=number, default=MANY, help="synthetic runs")
     _report.add_parts(parser, PARTS)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="site-", ignore_cleanup_errors=True) as temporary:
