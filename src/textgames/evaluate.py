@@ -36,7 +36,7 @@ class Config(record.Config):
     )
     low_name: str = option(AS_TRAINED, "bandit: name of the low-risk arm")
     high_name: str = option(AS_TRAINED, "bandit: name of the high-risk arm")
-    names_swapped: bool = option(False, "bandit: the arms exchange their names")
+    names_swapped: bool = option(False, "bandit: the arms exchange their names; no: as trained")
     names_order: str = option(
         AS_TRAINED, "bandit: which arm a prompt names first", choices=(AS_TRAINED, *ORDERS)
     )  # fmt: skip
