@@ -38,7 +38,7 @@ def schedule_option(default: str) -> Any:
     return option(
         default,
         "learning rate; linear: decays to 0 over the budget; success: decays with the fraction of validation worlds "
-        "that stay closed, from 20 % on, to a tenth at 2 %; source: constant",
+        "that stay closed, from 20 % on, to a tenth at 2 %, constant without validations; source: constant",
         choices=SCHEDULES,
     )
 
