@@ -80,6 +80,14 @@ def test_bootstrap_equals_the_lambda_return(seed):
     np.testing.assert_allclose(returns, _lambda_return(**data, gamma=0.97, lam=0.9), atol=1e-5)
 
 
+def test_bootstrap_has_no_value_after_an_end_at_the_time_limit():
+    data = _draw(3) | {"gamma": 0.97, "gae_lambda": 0.9, "time_limit": "bootstrap"}
+    ends = data["terminated"] | data["truncated"]
+    both = gae(**data | {"terminated": ends})
+    ended = gae(**data | {"terminated": ends, "truncated": np.zeros_like(ends)})
+    np.testing.assert_array_equal(both, ended)
+
+
 def test_without_episode_ends_both_treatments_agree():
     data = _draw(7)
     data["terminated"][:] = data["truncated"][:] = False

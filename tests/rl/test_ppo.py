@@ -154,6 +154,28 @@ def test_target_kl_ends_an_update_early():
     assert update(_agent(), batch, settings, rng)["gradient_steps"] == 24
 
 
+def test_target_kl_is_compared_with_the_mean_of_the_last_epoch():
+    batch, agent, rng = _batch(), _agent(lr=1e-4), np.random.default_rng(0)
+    batch.log_probs = agent.forward(batch.observations, batch.actions).log_probs
+    one = ppo_settings(minibatch_size=64, epochs=1)
+    divergences = [update(agent, batch, one, rng)["approx_kl"] for _ in range(4)]
+    assert divergences == sorted(divergences)
+    settings = ppo_settings(minibatch_size=64, epochs=6, target_kl=0.99 * divergences[-1])
+    result = update(_agent(lr=1e-4), batch, settings, np.random.default_rng(0))
+    assert result["gradient_steps"] == 4 * 4
+    assert result["approx_kl"] == pytest.approx(np.mean(divergences))
+
+
+def test_advantages_are_standardised():
+    env, agent = _pendulum(), _agent()
+    observations, _ = env.reset(seed=3)
+    rollout = collect([env], agent.policy(), observations, 2, np.random.default_rng(0))
+    advantages = compute_advantages(agent, rollout, rollout.rewards, ppo_settings()).advantages
+    spread, mean = torch.std_mean(advantages)  # of a sample, with n - 1
+    assert spread.item() == pytest.approx(1, abs=2e-3)
+    assert mean.item() == pytest.approx(0, abs=1e-5)
+
+
 @pytest.mark.parametrize(
     ("field", "tensor"),
     [("advantages", "policy_loss"), ("returns", "value_loss")],
