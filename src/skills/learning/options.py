@@ -212,9 +212,7 @@ class Config(PPO):
     )
     passes: int = option(1, "passes over a rollout", low=1, high=50)
     eval_interval: int = option(244, "updates between validations, a million steps; 0: none", low=0)
-    bank: int = option(
-        20_000, "training levels of env", low=1, high=10_000_000, unless={"env": ""}
-    )
+    bank: int = option(20_000, "training levels of env", low=1, high=10_000_000, unless={"env": ""})
     frozen: str = option(
         "nothing",
         "weights that do not train: nothing; eyes: image layers; trunk: all but those of the mission and the heads",
