@@ -142,9 +142,8 @@ def collect(
     return rollout
 
 
-_Finished = tuple[
-    int, int, dict[str, NDArray[Any]]
-]  # step, first column of the group, arrays of the ended episodes
+# Step, first column of the group, arrays of the ended episodes
+_Finished = tuple[int, int, dict[str, NDArray[Any]]]
 
 
 def _run_group(

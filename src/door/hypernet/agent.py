@@ -24,9 +24,8 @@ from rl.policy import Policy
 from rl.ppo import Loss
 
 NEUTRAL_CANDIDATES = 32  # random embeddings from which a neutral start chooses
-FUSED_MIN_WEIGHTS = (
-    1 << 18
-)  # of the last layer: for fewer, importing numba (about 1 s) is not worthwhile
+# Weights of the last layer: for fewer, importing numba (about 1 s) is not worthwhile
+FUSED_MIN_WEIGHTS = 1 << 18
 
 
 @dataclass(frozen=True)

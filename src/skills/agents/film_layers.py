@@ -35,11 +35,8 @@ CELL_PARTS = ("cell_type", "cell_colour", "cell_state")
 OBJECTS = (DOOR, KEY, BALL, BOX, GOAL)  # types that a mission can name
 LAYERS = ("input", "inner", "memory")  # weights that `forward` uses transposed
 MATCHES = 4  # ways in which a cell and an object of the mission match
-_SIZES = (
-    PUT + 1,
-    *MISSION_SIZES[1:],
-    *MISSION_SIZES[1:],
-)  # values of a mission's parts, the second object's last
+# Values of a mission's parts, the second object's last
+_SIZES = (PUT + 1, *MISSION_SIZES[1:], *MISSION_SIZES[1:])
 _STRIDES = np.cumprod([1, *_SIZES[:0:-1]])[::-1]  # to number the missions
 _FIRST, _SECOND = _STRIDES[: len(PARTS)], np.array((0, *_STRIDES[len(PARTS) :]))
 

@@ -277,9 +277,8 @@ class Network:
         )
         torch.mm(grad_hidden.T, _flat(self._cells), out=grads["input"])
         grad_tables = np.zeros_like(film.tables)
-        torch.mm(
-            grad_hidden, self._torch["input"], out=_flat(self._cells)
-        )  # the embeddings are not needed again
+        # The embeddings are not needed again
+        torch.mm(grad_hidden, self._torch["input"], out=_flat(self._cells))
         kernels.embed_cells_backward(
             inputs.images, inputs.which, inputs.rows, self._locks, self._cells, grad_tables
         )

@@ -35,20 +35,17 @@ PUT = len(VERBS)  # of BabyAI alone
 SECOND_SHIFT, FIRST_MASK = 4, 15  # of the second object in a mission's numbers
 ANY_COLOUR, ANY_TYPE = 6, 0
 PLACES = ("", "left", "right", "front", "behind")
-MISSION_SIZES = (
-    len(VERBS),
-    len(COLOURS) + 1,
-    LAVA + 1,
-    len(PLACES),
-)  # number of values of the parts
+# Number of values of the parts
+MISSION_SIZES = (len(VERBS), len(COLOURS) + 1, LAVA + 1, len(PLACES))
 
 _TYPES = {ANY_TYPE: "object", DOOR: "door", KEY: "key", BALL: "ball", BOX: "box"}
 _WORDS = {GTO: "go to", PKP: "pick up", TGL: "open"}
 _GOAL = "go to the green goal square"
 _WHERE = ("", " on your left", " on your right", " in front of you", " behind you")
+# Colour, type, place
 _OBJECT = r"(?:the|a) (?:({}) )?({})({})".format(
     "|".join(COLOURS), "|".join(_TYPES.values()), "|".join(_WHERE)
-)  # colour, type, place
+)
 _SENTENCE = re.compile(f"(go to|pick up|open) {_OBJECT}")
 _PUT = re.compile(f"put {_OBJECT} next to {_OBJECT}")
 _COMPOSITE = re.compile(

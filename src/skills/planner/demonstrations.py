@@ -22,11 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BATCH = 100  # levels that are played together
-PATIENCE = (
-    8,
-    16,
-    40,
-)  # of the batches in turn, so that prompts contain sub-tasks that were given up
+# One after the other for the batches, so that prompts contain sub-tasks that were given up
+PATIENCE = (8, 16, 40)
 
 
 class Demonstration(NamedTuple):

@@ -146,9 +146,8 @@ def _random_rates(cells, boxes, most, rates):
     index = np.empty(len(table), np.int32)  # of the state in a slot
     states, to = np.empty((most, 1 + boxes), np.int16), np.empty((most, 4), np.int32)
     now, then = np.empty(most), np.empty(most)
-    ends = np.empty(
-        turns + 1, np.int64
-    )  # number of states that are reachable within so many actions
+    # Number of states that are reachable within so many actions
+    ends = np.empty(turns + 1, np.int64)
     for n in range(len(cells)):
         grid = cells[n].reshape(-1)
         read_state(grid, states[0])

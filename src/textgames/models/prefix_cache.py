@@ -124,9 +124,8 @@ class PrefixCache:
         used = len(self._rows)
         if self._table is None:
             self._table = logits.new_empty(0, logits.shape[1])
-        if used + len(keys) > len(
-            self._table
-        ):  # doubled, so that copying stays proportional to the size
+        # Doubled, so that copying stays proportional to the size
+        if used + len(keys) > len(self._table):
             more = logits.new_empty(used + len(keys), logits.shape[1])
             self._table = torch.cat([self._table[:used], more])
         self._table[used : used + len(keys)] = logits

@@ -12,9 +12,8 @@ from skills.levels.stages import STAGES, Stage
 
 TILE = 16  # pixels of a cell
 SEED = 28  # of the levels in the picture of docs/skills.md
-OWN_STAGES = [
-    name for name, stage in STAGES.items() if isinstance(stage, Stage)
-]  # stages with their own generator parameters
+# Stages with their own generator parameters
+OWN_STAGES = [name for name, stage in STAGES.items() if isinstance(stage, Stage)]
 
 
 def picture(env: SkillsEnv, tile: int = TILE) -> np.ndarray:
