@@ -64,7 +64,7 @@ def start_sender(directory: Path, project: Path) -> subprocess.Popen[bytes] | No
         with contextlib.suppress(OSError):
             fcntl.flock(log, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return subprocess.Popen(
-            [sys.executable, "-m", _MODULE, str(directory)],
+            [sys.executable, "-m", _MODULE, str(directory), str(_session(directory))],
             stdin=subprocess.PIPE,
             stdout=log,  # not the run's: Guild waits until no process has that open
             stderr=log,
@@ -74,13 +74,14 @@ def start_sender(directory: Path, project: Path) -> subprocess.Popen[bytes] | No
         )
 
 
-def send_until_end(directory: Path, end_of_run: int) -> bool:
+def send_until_end(directory: Path, session: int, end_of_run: int) -> bool:
     """Send batches until the run has ended and MLflow has all data.
 
     An error is written to the log and does not end it, since what comes later may be sent all the same.
 
     Args:
         directory: The run's directory.
+        session: Number of the session whose end it sends; the next one has a sender of its own.
         end_of_run: File descriptor of a pipe that is closed when the training process ends.
 
     Returns:
@@ -91,14 +92,13 @@ def send_until_end(directory: Path, end_of_run: int) -> bool:
     from runcatalog.record.delivery.mlflow_client import MlflowError
     from runcatalog.record.delivery.publish import Publisher
     from runcatalog.record.errors import UserError
-    from runcatalog.record.lifecycle.status import last_session, save_kill_evidence
+    from runcatalog.record.lifecycle.status import save_kill_evidence
 
     created = os.environ.get("MLFLOW_RUN_ID", "")
     publisher, failures, ended_at, open_pipe = None, 0, None, True
     problem = ""
-    session = last_session(directory)
     while (directory / "journal").is_dir():  # until the run is deleted
-        if last_session(directory) != session:
+        if _session(directory) != session:
             return True  # the run was continued and has a new sender
         if ended_at is None and not _is_running(directory, open_pipe):
             ended_at = time.monotonic()
@@ -149,6 +149,14 @@ def problem(directory: Path, since: float) -> str:
     return _DATE.sub("", lines[-1]) if lines else ""
 
 
+def _session(directory: Path) -> int:
+    """Return the number of the run's last session; 0 before the first."""
+    from runcatalog.record.lifecycle.status import last_session
+
+    session = last_session(directory)
+    return session["session"] if session else 0
+
+
 def _is_running(directory: Path, otherwise: bool) -> bool:
     """Return whether the run is still running; `otherwise` if its files do not say so."""
     from runcatalog.record.lifecycle.status import status_of
@@ -195,14 +203,14 @@ def _set_priority_of_session(niceness: int) -> None:
 
 
 def main() -> None:
-    """Send the run in the directory given as the argument."""
-    directory = Path(sys.argv[1])
+    """Send the session of a run; the arguments are the run's directory and the session's number."""
+    directory, session = Path(sys.argv[1]), int(sys.argv[2])
     # A database that is replaced by a backup meanwhile must be opened anew.
     os.environ.setdefault("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
     _make_missing_database()
     if not _wait(sys.stdin.fileno(), 0):
         _give_way_until_end(sys.stdin.fileno())
-    if not send_until_end(directory, sys.stdin.fileno()):
+    if not send_until_end(directory, session, sys.stdin.fileno()):
         raise SystemExit(1)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from runcatalog.record import journal
 from runcatalog.record.delivery.sender import start_sender
 from runcatalog.record.journal.files import locked
-from runcatalog.record.lifecycle.status import status_of
+from runcatalog.record.lifecycle.status import last_session, status_of
 
 AUTOGROUP = Path("/proc/self/autogroup")
 
@@ -60,6 +61,33 @@ def test_after_the_training_a_sender_that_got_no_idle_time_goes_on_at_the_usual_
         earlier = log.read_text()
         wait_until(lambda: log.read_text() != earlier)
         assert sender.poll() is None
+    finally:
+        sender.kill()
+        sender.wait()
+
+
+def test_the_sender_of_a_session_ends_as_soon_as_the_run_is_continued(
+    tmp_path, toy, monkeypatch, wait_until
+):
+    """One that had not begun to send took the next session for its own, and stayed until the end of the run."""
+
+    def begin(number):
+        process = toy.start("--hold", 2, env={"RECORD_MLFLOW": "off"})
+        wait_until(lambda: (last_session(toy.directory) or {}).get("session") == number)
+        return process
+
+    first = begin(1)
+    monkeypatch.delenv("RECORD_MLFLOW", raising=False)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")  # so that something is left
+    sender = start_sender(toy.directory, tmp_path)
+    try:
+        os.kill(sender.pid, signal.SIGSTOP)
+        first.kill()
+        first.wait()
+        second = begin(2)
+        os.kill(sender.pid, signal.SIGCONT)
+        assert sender.wait(500) == 0
+        assert second.poll() is None
     finally:
         sender.kill()
         sender.wait()
