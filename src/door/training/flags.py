@@ -126,14 +126,14 @@ class DoorConfig(record.Config):
         super().__post_init__()
         self.hidden()
         self.pretrained_path()
-        if self.num_envs * self.num_steps < 2:
+        rollout = self.num_envs * self.num_steps
+        if rollout < 2:
             raise record.UserError(
                 "--num-steps: a single sample has no spread to normalise advantages by"
             )
-        if self.env_steps < self.num_envs * self.num_steps:
-            least = self.num_envs * self.num_steps
+        if self.env_steps < rollout:
             raise record.UserError(
-                f"--env-steps: {self.env_steps} is less than an update ({least})"
+                f"--env-steps: {self.env_steps} is less than an update ({rollout})"
             )
 
     def tuned_from(self) -> Tuned | None:

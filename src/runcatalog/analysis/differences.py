@@ -72,7 +72,7 @@ def interval_of_difference(
         low, high = statistics.interval([y - x for x, y in zip(a, b, strict=True)])
     else:
         low, high = statistics.interval_of_difference(a, b, 1 - 0.05 / pairs)
-    if all(o.get("kind") == "rate" and 0 <= o["value"] <= 1 for o in (*first, *second)):
+    if statistics.are_rates((*first, *second)):
         low, high = max(low, -1.0), min(high, 1.0)
     counts = [statistics.independent_games(s) for s in (first, second)]
     if not all(counts):

@@ -173,12 +173,17 @@ def bounds(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
     if not all(math.isfinite(v) for v in numbers):
         return None
     low, high = interval(numbers) if len(numbers) > 1 else (math.inf, -math.inf)
-    if all(o.get("kind") == "rate" and 0 <= o["value"] <= 1 for o in objectives):
+    if are_rates(objectives):
         low, high = max(low, 0.0), min(high, 1.0)
     if count := independent_games(objectives):
         least, most = wilson(min(mean(numbers) * count, count), count)
         low, high = min(low, least), max(high, most)
     return (low, high) if low <= high else None
+
+
+def are_rates(objectives: Sequence[dict[str, Any]]) -> bool:
+    """Return whether all objectives are rates in [0, 1]; a source may have counted some wrongly, above 1."""
+    return all(o.get("kind") == "rate" and 0 <= o["value"] <= 1 for o in objectives)
 
 
 def mean(values: Sequence[float]) -> float:
